@@ -37,22 +37,20 @@ FOLDERS = ("commit", "ranking", "join", "evaluation")
 _MORE_TESTS = {
     "join": "    tests/contrib/formats/test_top1000.py\n    tests/contrib/formats/test_rank_llm.py"
 }
-_COPIED = (
-    "models",
-    "transforms",
-    "pipelines",
-    "contrib",
-    "benchmarks",
-    "experiments",
-    "README.md",
-    "docs",
-    "configs",
-)
+_SEED, _COUNT = 0, 300
 _CONFIG = """[mutmut]
 source_paths=beamrank
 only_mutate=beamrank/{folder}/*
 also_copy=
-{copied}
+    models
+    transforms
+    pipelines
+    contrib
+    benchmarks
+    experiments
+    README.md
+    docs
+    configs
 pytest_add_cli_args=-pno:cacheprovider
     -pbenchmarks.mutants
     -mnot slow and not jvm and not data
@@ -96,12 +94,9 @@ def copy_tree(work: Path, folder: str) -> None:
         if not target.exists() or target.read_bytes() != (_ROOT / name).read_bytes():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(_ROOT / name, target)
-    copied = "\n".join(f"    {name}" for name in _COPIED)
     # Which tests call a function may have changed.
     (work / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
-    (work / "setup.cfg").write_text(
-        _CONFIG.format(folder=folder, copied=copied, more=_MORE_TESTS.get(folder, ""))
-    )
+    (work / "setup.cfg").write_text(_CONFIG.format(folder=folder, more=_MORE_TESTS.get(folder, "")))
 
 
 def all_mutants(work: Path, folder: str) -> list[str]:
@@ -135,62 +130,41 @@ def outcomes(work: Path, folder: str) -> dict[str, tuple[str, float]]:
     }
 
 
-def measure(work: Path, folder: str, count: int, seed: int) -> Part:
+def measure(work: Path, folder: str) -> Part:
     """Runs the mutants, at the lowest priority; those that survive are in the figures by name."""
     copy_tree(work, folder)
     names = all_mutants(work, folder)
-    drawn = sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())[
-        :count
-    ]
+    drawn = sorted(names, key=lambda name: hashlib.sha256(f"{_SEED} {name}".encode()).digest())
+    drawn = drawn[:_COUNT]
     noticed = {name for name, (status, _) in outcomes(work, folder).items() if status in _NOTICED}
     if left := [name for name in drawn if name not in noticed]:
-        command = [
-            "nice",
-            "-n",
-            "19",
-            sys.executable,
-            "-m",
-            "mutmut",
-            "run",
-            "--max-children",
-            "1",
-            *left,
-        ]
+        nice = ["nice", "-n", "19", sys.executable, "-m"]
+        command = [*nice, "mutmut", "run", "--max-children", "1", *left]
         subprocess.run(command, cwd=work, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     found = {name: outcome for name, outcome in outcomes(work, folder).items() if name in drawn}
     counts = dict(Counter(status for status, _ in found.values()).most_common())
-    seconds = round(sum(each for _, each in found.values()), 1)
     survivors = sorted(name for name, (status, _) in found.items() if status not in _NOTICED)
-    shown = {"seed": seed, "mutants": len(names), "drawn": len(drawn), "run": len(found), **counts}
+    shown = {"seed": _SEED, "mutants": len(names), "drawn": len(drawn), "run": len(found), **counts}
+    seconds = round(sum(each for _, each in found.values()), 1)
     return Part({**shown, "seconds_of_tests": seconds, "not_killed": survivors})
+
+
+_OPTIONS = {
+    "--work": (Path, "keep the copy here, one for each folder, instead of in a temporary folder"),
+    "--output": (_ROOT / "benchmarks" / "results" / "mutants.json", "the results"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures, and writes the results."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    parser = parser_of("benchmarks.mutants", __doc__)
-    add = parser.add_argument
-    add("folder", choices=FOLDERS)
-    add("--count", type=int, default=300, help="mutants (%(default)s)")
-    add("--seed", type=int, default=0, help="of the choice (%(default)s)")
-    add(
-        "--work",
-        type=Path,
-        help="keep the copy here, one for each folder, instead of in a temporary folder",
-    )
-    add(
-        "--output",
-        type=Path,
-        default=_ROOT / "benchmarks" / "results" / "mutants.json",
-        help="(%(default)s)",
-    )
+    parser = parser_of("benchmarks.mutants", __doc__, _OPTIONS)
+    parser.add_argument("folder", choices=FOLDERS)
     options = parser.parse_args(given)
-    start = time.monotonic()
-    file = Results(
-        options.output.resolve(), "mutants", {}, command_line("benchmarks.mutants", given), FOLDERS
-    )
+    start, command = time.monotonic(), command_line("benchmarks.mutants", given)
+    file = Results(options.output.resolve(), "mutants", {}, command, FOLDERS)
     with work_folder(options.work) as work:
-        part = measure(work, options.folder, options.count, options.seed)
+        part = measure(work, options.folder)
     file.write(options.folder, part, time.monotonic() - start)
     print(json.dumps(part.figures, indent=1))
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beamrank.records import Topic
-from benchmarks.same_inputs import Input, unpadded
+from benchmarks.engine.sorted_batches import log_odds_of
 from models.lucene import jvm
 
 Hits = dict[str, list[tuple[str, float]]]
@@ -104,22 +104,18 @@ class CrossEncoderPeer:
             model_kwargs={"dtype": setting.dtype, "attn_implementation": setting.attention},
         )
 
-    def inputs(self, pairs: Sequence[Pair]) -> set[Input]:
-        """The inputs of the model."""
-        found: set[Input] = set()
+    def tokens(self, pairs: Sequence[Pair]) -> int:
+        """The tokens of the distinct inputs of the model."""
+        inputs: set[tuple[int, ...]] = set()
         for start in range(0, len(pairs), self._batch_size):
             batch = self._model.preprocess(list(pairs[start : start + self._batch_size]))
-            lengths = batch["attention_mask"].sum(dim=1)
-            found.update(unpadded(batch["input_ids"], batch["token_type_ids"], lengths))
-        return found
+            for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True):
+                inputs.add(tuple(ids[: mask.sum()].tolist()))
+        return sum(map(len, inputs))
 
     def score(self, pairs: Sequence[Pair]) -> npt.NDArray[np.float32]:
         """float32[n] log-odds."""
         logits: npt.NDArray[np.float32] = self._model.predict(
             list(pairs), batch_size=self._batch_size, show_progress_bar=False
         )
-        return (
-            logits[:, 1] - logits[:, 0]
-            if logits.ndim == 2 and logits.shape[1] == 2
-            else logits.reshape(-1)
-        )
+        return log_odds_of(logits.reshape(len(pairs), -1))

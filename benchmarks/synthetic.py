@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
+from pyarrow import csv
 
 from models.checkpoints.checkpoint import resolve_checkpoint
 
@@ -18,7 +21,10 @@ _QUERY_WORDS = 6
 _ZIPF = 1.1
 _POOL = 1 << 16
 _ROWS_AT_ONCE = 1 << 16
+_TOPICS_AT_ONCE = 1000
 _SEED = 20_261_120
+_RUN = {"query_id": pa.string(), "doc_id": pa.string(), "rank": pa.int32(), "score": pa.float32()}
+_TREC = ("query_id", "Q0", "doc_id", "rank", "score", "tag")
 
 
 def write_corpus(path: Path, passages: int) -> None:
@@ -42,7 +48,7 @@ def write_config(
     """
     folder.mkdir(parents=True, exist_ok=True)
     _write_topics(folder / "topics.tsv", topics)
-    _write_run(folder / "given.trec", topics, k, passages)
+    write_run(folder / "given.trec", topics, k, passages)
     values = {
         "run_tag": "synthetic",
         "corpus": {"path": str(corpus), "format": "tsv"},
@@ -93,18 +99,43 @@ def _write_topics(path: Path, topics: int) -> None:
     )
 
 
-def _write_run(path: Path, topics: int, k: int, passages: int) -> None:
-    """A TREC run of `k` passages per topic, drawn evenly from the whole corpus: the worst case for
-    the join.
+def write_run(path: Path, topics: int, k: int, passages: int) -> None:
+    """Writes a run of `k` passages a topic as Parquet, or else as TREC's lines; and qrels.txt
+    beside it, with one of them a topic.
+
+    The passages are spread evenly over the whole corpus: the worst case for the join.
     """
-    rng = np.random.default_rng(_SEED + 2)
-    with path.open("w", encoding="ascii") as file:
-        for topic in range(topics):
-            found = rng.choice(passages, k, replace=False, shuffle=False)
-            file.writelines(
-                f"{topic} Q0 {doc} {rank} {k - rank + 1} drawn\n"
-                for rank, doc in enumerate(found, 1)
+    rng, ranks = np.random.default_rng(_SEED + 2), np.arange(1, k + 1)
+    is_parquet = path.suffix == ".parquet"
+    kinds = _RUN if is_parquet else {name: _RUN.get(name, pa.string()) for name in _TREC}
+    schema = pa.schema(kinds)
+    with (
+        pq.ParquetWriter(path, schema) if is_parquet else _lines(path, schema) as writer,
+        path.with_name("qrels.txt").open("w") as qrels,
+    ):
+        for start in range(0, topics, _TOPICS_AT_ONCE):
+            ids = np.arange(start, min(start + _TOPICS_AT_ONCE, topics))
+            starts = rng.integers(passages, size=(len(ids), 1))
+            docs = rng.permuted((starts + ranks * (passages // k)) % passages, axis=1)
+            columns = {
+                "query_id": ids.repeat(k).astype(str),
+                "Q0": np.full(docs.size, "Q0"),
+                "doc_id": docs.ravel().astype(str),
+                "rank": np.tile(ranks, len(ids)).astype(np.int32),
+                "score": np.tile(ranks[::-1], len(ids)).astype(np.float32),
+                "tag": np.full(docs.size, "drawn"),
+            }
+            writer.write_table(pa.table([columns[name] for name in kinds], schema=schema))
+            judged = docs[np.arange(len(ids)), rng.integers(k, size=len(ids))]
+            qrels.writelines(
+                f"{topic} 0 {doc} 1\n"
+                for topic, doc in zip(ids.tolist(), judged.tolist(), strict=True)
             )
+
+
+def _lines(path: Path, schema: pa.Schema) -> csv.CSVWriter:
+    options = csv.WriteOptions(include_header=False, delimiter=" ", quoting_style="none")
+    return csv.CSVWriter(path, schema, write_options=options)
 
 
 def _texts(count: int, rng: np.random.Generator) -> Iterator[str]:

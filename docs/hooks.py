@@ -179,7 +179,7 @@ def _example(target: str) -> tuple[_Source, _Statement, str]:
             used[each] = source.defined[each]
             left += [node.id for node in ast.walk(used[each]) if isinstance(node, ast.Name)]
     nodes = sorted(used.values(), key=lambda node: node.lineno)
-    return source, used[name], "\n\n".join(dict.fromkeys(map(source.text, nodes)))
+    return source, used[name], "\n\n\n".join(dict.fromkeys(map(source.text, nodes)))
 
 
 def _names(node: _Statement) -> list[str]:

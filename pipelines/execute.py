@@ -1,4 +1,15 @@
-"""Executes a run: the chosen stages on the chosen runner, then the TREC runs."""
+"""Executes a run: the chosen stages on the chosen runner, then the TREC runs.
+
+The way of a candidate: `make_plan` cuts the topics into shards (`commit/shards`). `Launcher` gives
+each open shard of a stage to a job (`transforms/tasks`, `transforms/shards`), or does it here. A
+worker's attempt (`models/stages/attempt`) reads the shard's inputs, calls `Stage.compute`, and
+commits a part and its receipt (`commit/receipts`). Retrieved candidates meet their docs in a
+scatter (`models/stages/corpus_scan`, `transforms/scatter`). `ScoringStage.compute`
+(`models/stages/scoring`) ranks the parts before (`commit/parts`, `ranking/rankings`), lays inputs
+out (`scoring/mono`, `scoring/duo`) and scores them (`scoring/engine`). `write_runs`
+(`runs/run_files`, `runs/run_file`, `formats/run_writer`) ranks the parts once more and writes the
+lines.
+"""
 
 import json
 import os
@@ -10,6 +21,7 @@ from typing import Any
 import psutil
 
 from beamrank.commit.listing import RUNS
+from beamrank.commit.owner import made_current
 from beamrank.commit.plan import config_digest
 from beamrank.commit.status import read_status
 from beamrank.config.run import RunConfig, load_config, with_options
@@ -31,7 +43,6 @@ from pipelines.plan.named_inputs import named_inputs
 from pipelines.runners import dataflow
 from pipelines.runners.options import Runner, Share, check_server, settle_kernel
 from pipelines.runners.workers import job_environment
-from pipelines.runs.owner import made_current
 from pipelines.runs.run_file import run_files
 from pipelines.runs.run_files import check_places, write_runs
 

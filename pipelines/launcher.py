@@ -16,10 +16,10 @@ from typing import Any
 
 import apache_beam as beam
 
-from beamrank.commit.job_files import TaskFile
 from beamrank.commit.listing import RUNS, tasks_prefix
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest, Receipt, StageFolder, read_scans
+from beamrank.commit.receipts import Manifest, Receipt, StageFolder
+from beamrank.commit.scans import read_scans
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import Retry
@@ -36,8 +36,7 @@ from beamrank.logs import log_context
 from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.urls import hide_credentials
-from models.scoring.engine import inputs_done
-from models.stages.attempt import shard_inputs
+from models.stages.attempt import done_here, inputs_done, shard_inputs
 from models.stages.core import open_stages
 from pipelines.console.progress import (
     ConsoleProgress,
@@ -46,14 +45,16 @@ from pipelines.console.progress import (
     at_most_every,
     duration,
 )
-from pipelines.joins import CorpusJoin, join_run
+from pipelines.passes import Jobs
 from pipelines.plan.reuse import Reuse
 from pipelines.runners import dataflow
 from pipelines.runners.options import IN_MEMORY, Runner, Share, new_pipeline, shuffle_room
 from pipelines.runners.watchdog import in_mid_run, run_watched, watch
 from pipelines.runs.run_file import ShardWriter
 from pipelines.runs.run_files import warn_of_candidates
-from transforms.shards import RunShards, SpreadTasks, WriteShards
+from transforms.scatter import transform_of
+from transforms.shards import SpreadTasks
+from transforms.tasks import TaskFile
 
 _log = logging.getLogger(__name__)
 RETRIES = 2
@@ -113,10 +114,10 @@ class Launcher:
         """Runs these stages in order, by default all of the plan: see `run_stage`."""
         chosen = self.plan.stages if stages is None else stages
         for stage in chosen:
-            if self.share is not None and stage.whole and self.plan.sealed(stage.whole) is None:
+            needed = stage.waits_for
+            if self.share is not None and needed and self.plan.seal(needed) is None:
                 self.console.note(
-                    f"{stage.name} needs all shards of {stage.whole}: run --only again when all "
-                    "are done"
+                    f"{stage.name} needs all shards of {needed}: run --only again when all are done"
                 )
                 return
             with log_context(stage.name):
@@ -220,9 +221,7 @@ class Launcher:
         with log_context(RUNS), self.console.bar(RUNS) as bar:
             while tasks:
                 with self._retrying(RUNS, tasks, write.done):
-                    self._run_job(
-                        record, last, digests, lambda _: progress, tasks, WriteShards(write), None
-                    )
+                    self._run_job(record, last, digests, lambda _: progress, tasks, write, None)
                     tasks = []
         last.sweep(digests)
 
@@ -235,7 +234,7 @@ class Launcher:
         """The receipts of a stage that this one reads, by shard."""
         if self.share is not None:
             return self._of_share[name]
-        manifest = self.plan.sealed(name)
+        manifest = self.plan.seal(name)
         if manifest is None:
             raise PreflightError(
                 f"{stage.name} reads {name}, which is not finished under {self.plan.output}: run "
@@ -244,11 +243,11 @@ class Launcher:
         return self._accept(self.plan.stage(name), manifest).receipts
 
     def _digests(self, stage: StageRecord, inputs: Sequence[Any]) -> dict[int, str]:
-        """The digests of the shards that are this process's."""
-        shards, whole = range(len(self.plan.shards)), self.plan.whole_digest(stage)
+        """The digests of the shards that are this process's, in the order of the shards."""
+        shards, of_all = range(len(self.plan.shards)), self.plan.digest_of_all(stage)
         own = shards if self.share is None else self.share.of(len(shards))
         return {
-            shard: self.plan.shard_digest(stage, shard, [each[shard] for each in inputs], whole)
+            shard: self.plan.shard_digest(stage, shard, [each[shard] for each in inputs], of_all)
             for shard in own
         }
 
@@ -269,9 +268,9 @@ class Launcher:
                 f"{stage.name}: resuming, {len(done)} of {len(digests)} shards are complete"
             )
         left = [shard for shard in digests if shard not in done]
-        whole = self.plan.whole_digest(stage) if left else ""
+        of_all = self.plan.digest_of_all(stage) if left else ""
         tasks = [
-            self.plan.task(stage, shard, [each[shard] for each in inputs], whole) for shard in left
+            self.plan.task(stage, shard, [each[shard] for each in inputs], of_all) for shard in left
         ]
         if not stage.input_docs or not tasks:
             return tasks
@@ -343,38 +342,34 @@ class Launcher:
 
         told = set[int]()
 
-        def find_done() -> set[int]:
-            done = folder.done(in_order) if self.share is None else self._done.copy()
+        def look() -> tuple[set[int], object]:
+            done, files = (
+                folder.progress(in_order) if self.share is None else (self._done.copy(), None)
+            )
             if self.on_receipt is not None:
                 for shard in sorted(done - told):
                     told.add(shard)
                     if (receipt := folder.receipt(shard, digests[shard])) is not None:
                         self.on_receipt(receipt)
-            return done
+            return done, files
 
         with self.console.bar(stage.name) as bar:
-            show = partial(StageProgress, find_done, len(digests), bar, read_receipt, inputs_done)
+            show = partial(StageProgress, look, len(digests), bar, read_receipt, inputs_done)
             run_job = partial(self._run_job, stage, folder, in_order, show)
-            if work.does == "run":
-                prefix = tasks_prefix(in_order)
-                join_run(
-                    self.plan, work, tasks, run_job, bar, self.console.note, prefix, room_bytes
-                )
-            elif work.does == "join":
-                assert isinstance(self.config, RunConfig)
-                CorpusJoin(
-                    *(self.plan, self.config, work, tasks, self.console.note, run_job),
-                    *(in_order, self.runner in IN_MEMORY, room_bytes, self.wait),
-                ).run()
-            else:
-                run_job(tasks, RunShards(work.decided(self.plan) if stage.whole else work), None)
+            if work.does == "shards":
+                run_job(tasks, work.decided(self.plan) if stage.waits_for else work, None)
+                return
+            list_needed = self.wait and self.runner not in IN_MEMORY
+            Jobs(run_job, room_bytes, list_needed, bar).scatter(
+                work, self.plan, self.config, tasks, in_order
+            )
 
     def _run_job(
         self,
         stage: StageRecord,
         folder: StageFolder,
         digests: tuple[str, ...],
-        show: Callable[[Scan | None], Callable[[], int]],
+        show: Callable[[Scan | None], Callable[[], object]],
         tasks: Sequence[ShardTask],
         work: Any,
         scan: Scan | None,
@@ -384,11 +379,12 @@ class Launcher:
         """
         progress, stall_seconds = show(scan), self.config.stall_minutes * 60
         if self.share is not None:
-            watch(partial(work.run_here, tasks, self._done.add), progress, stall_seconds)
+            here = partial(self._done.update, done_here(work, tasks))
+            watch(here, progress, stall_seconds)
             return
         file = TaskFile.write(self.plan, folder.url, tasks_prefix(digests), tasks)
         pipeline = self._new_pipeline(stage)
-        _ = pipeline | SpreadTasks(file) | type(work).__name__ >> work
+        _ = pipeline | SpreadTasks(file) | transform_of(work, file)
         if self.runner is Runner.DATAFLOW:
             job = self._submit(pipeline, stage)
             if self.wait:

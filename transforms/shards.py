@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beamrank import logs
-from beamrank.commit.job_files import StoredTask, TaskFile
 from beamrank.commit.shards import ShardTask
 from beamrank.storage.stores import StoreSettings
 from models.stages.attempt import Outcome, run_shard
-from models.stages.base import ShardStage
+from models.stages.base import Stage
+from transforms.tasks import StoredTask, TaskFile
 
 # Models and the JVM take one call at a time in a process, however many threads a runner gives it.
 ONE_CALL_AT_A_TIME = threading.Lock()
@@ -86,7 +86,7 @@ class InferenceMetrics:
 class RunShardFn(StorageDoFn):
     """Runs the tasks that no other attempt has committed."""
 
-    def __init__(self, stage: ShardStage) -> None:
+    def __init__(self, stage: Stage) -> None:
         super().__init__()
         self._stage = stage
         self._shards = Metrics.counter("beamrank", "shards")
@@ -171,15 +171,7 @@ class SpreadTasks(beam.PTransform):
 class RunShards(beam.PTransform):
     """Tasks -> the numbers of the shards that have a receipt."""
 
-    stage: ShardStage
-
-    def run_here(self, tasks: Sequence[ShardTask], note: Callable[[int], None]) -> None:
-        """The same without Beam, in this process: notes the number of each shard that has a
-        receipt.
-        """
-        with ThreadPoolExecutor(self.stage.shards_at_a_time) as pool:
-            for outcome in pool.map(partial(run_shard, self.stage), tasks):
-                note(outcome.receipt.shard)
+    stage: Stage
 
     def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:
         return tasks | "RunShard" >> beam.ParDo(RunShardFn(self.stage)).with_output_types(int)

@@ -28,7 +28,8 @@ from beamrank.commit.plan import (
     read_current,
     read_plan,
 )
-from beamrank.commit.receipts import Manifest, Receipt, ScanReport
+from beamrank.commit.receipts import Manifest, Receipt
+from beamrank.commit.scans import ScanReport
 from beamrank.commit.stage import StageRecord, described
 from beamrank.errors import PreflightError, ReceiptError
 from beamrank.notes import SILENT, Progress
@@ -203,7 +204,8 @@ def _verify_stage(
     files = {
         path: entry
         for path, entry in entries.items()
-        if not entry.temporary and (entry.kind is not listing.PART or path in named)
+        if not entry.temporary
+        and (entry.kind not in (listing.PART, listing.WORKING) or path in named)
     }
     for entry in files.values():
         found.findings += _own_content(url, entry, f"{stage.name}/")
@@ -390,7 +392,7 @@ def _to_resume(current: Plan, name: str) -> set[str] | None:
     stage = next((each for each in current.stages if each.name == name), None)
     if stage is None:
         return set()
-    inputs = [manifest for manifest in map(current.finished, stage.inputs) if manifest is not None]
+    inputs = [manifest for manifest in map(current.gather, stage.inputs) if manifest is not None]
     if len(inputs) < len(stage.inputs):
         return None
     return {

@@ -90,6 +90,9 @@ PART = Kind("part-{number}-{digest}.parquet", unused="no receipt that is kept na
 RECEIPT = Kind(
     "{number}-{digest}.json", RECEIPTS, unused="no manifest and no run to resume names this receipt"
 )
+WORKING = Kind(
+    "working-{number}-{digest}.json", RECEIPTS, unused="left by a killed attempt at a shard"
+)
 MANIFEST = Kind("manifest-{digest}.json")
 NEEDED = Kind(
     "needed-{job}-{job}-{number}-{digest}.bin",
@@ -110,7 +113,7 @@ SCAN = Kind(
     while_idle=True,
 )
 _OF_OUTPUT = (PLAN, POINTER, LAUNCHER, RETRY, SHARDS, MACHINE, REJECT)
-_OF_STAGE = (PART, RECEIPT, MANIFEST, NEEDED, TASKS, SCAN)
+_OF_STAGE = (PART, RECEIPT, WORKING, MANIFEST, NEEDED, TASKS, SCAN)
 
 
 # In a document: the name of a file of `rejects/`; empty where no row was rejected.

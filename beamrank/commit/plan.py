@@ -6,7 +6,7 @@ status of a run can be read from it without models, Java or Beam.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -211,10 +211,10 @@ class Plan:
         return StageFolder(storage.join(self.output, name))
 
     def shard_digest(
-        self, stage: StageRecord, shard: int, inputs: Sequence[Receipt], whole: str
+        self, stage: StageRecord, shard: int, inputs: Sequence[Receipt], of_all: str
     ) -> str:
-        """The digest of a shard's receipt, given those of the stages that it reads, and the stage's
-        `whole_digest`.
+        """The digest of a shard's receipt, given the receipts of the stages that it reads, and the
+        stage's `digest_of_all`.
         """
         own = self.shards.digests[shard] if stage.reads_input else None
         values = [
@@ -224,22 +224,24 @@ class Plan:
             [each.part_sha256 for each in inputs],
             own,
         ]
-        return digest([*values, whole] if stage.whole else values)
+        return digest([*values, of_all] if stage.waits_for else values)
 
     def shard_digests(self, stage: StageRecord, inputs: Sequence[Manifest]) -> tuple[str, ...]:
         """`shard_digest` of each shard, given the sealed inputs of the stage."""
         shards = range(len(self.shards))
-        whole = self.whole_digest(
-            stage, dict(zip(stage.inputs, inputs, strict=True)).get(stage.whole)
+        of_all = self.digest_of_all(
+            stage, dict(zip(stage.inputs, inputs, strict=True)).get(stage.waits_for)
         )
         return tuple(
-            self.shard_digest(stage, at, [each.receipts[at] for each in inputs], whole)
+            self.shard_digest(stage, at, [each.receipts[at] for each in inputs], of_all)
             for at in shards
         )
 
-    def whole_digest(self, stage: StageRecord, sealed: Manifest | None = None) -> str:
-        """`whole` of `shard_digest`; empty where it needs none, or one that is not sealed yet."""
-        manifest = sealed or self.seal_of(stage.whole)
+    def digest_of_all(self, stage: StageRecord, sealed: Manifest | None = None) -> str:
+        """The digest of all parts of the input that a stage waits for; empty where there is no such
+        input, or it is not sealed yet.
+        """
+        manifest = sealed or self.manifest(stage.waits_for)
         return (
             ""
             if manifest is None
@@ -247,7 +249,7 @@ class Plan:
         )
 
     def task(
-        self, stage: StageRecord, shard: int, inputs: Sequence[Receipt], whole: str = ""
+        self, stage: StageRecord, shard: int, inputs: Sequence[Receipt], of_all: str = ""
     ) -> ShardTask:
         """The task of a shard of a stage, given what `shard_digest` takes."""
         own = self.shards[shard] if stage.reads_input else Shard(shard)
@@ -255,25 +257,24 @@ class Plan:
             InputPart(self.folder(name), receipt)
             for name, receipt in zip(stage.inputs, inputs, strict=True)
         ]
-        shard_digest = self.shard_digest(stage, shard, inputs, whole)
+        shard_digest = self.shard_digest(stage, shard, inputs, of_all)
         return ShardTask(
             self.folder(stage.name), shard, shard_digest, own.topics, tuple(parts), own.rows
         )
 
-    def tasks(
-        self, stage: StageRecord, inputs: Sequence[Manifest], skip: Collection[int] = ()
-    ) -> list[ShardTask]:
-        """The tasks of a stage's shards, given its sealed inputs, without those to skip."""
-        shards = [shard for shard in range(len(self.shards)) if shard not in skip]
+    def tasks(self, stage: StageRecord, inputs: Sequence[Manifest]) -> list[ShardTask]:
+        """The tasks of a stage's shards, given its sealed inputs."""
+        assert not stage.waits_for
         return [
-            self.task(stage, shard, [each.receipts[shard] for each in inputs]) for shard in shards
+            self.task(stage, shard, [each.receipts[shard] for each in inputs])
+            for shard in range(len(self.shards))
         ]
 
     def manifests(self, find: FindManifest, name: str | None = None) -> dict[str, Manifest]:
         """The manifests of stages by name, of those whose inputs have one; each is looked for once.
 
         Args:
-            find: `StageFolder.seal`, `whole` or `stated`, for example.
+            find: `StageFolder.seal`, `gather` or `stated`, for example.
             name: only this stage and those that it reads.
         """
         needed = {stage.name for stage in self.stages} if name is None else {name}
@@ -287,17 +288,17 @@ class Plan:
                 found |= {} if manifest is None else {stage.name: manifest}
         return found
 
-    def sealed(self, name: str) -> Manifest | None:
+    def seal(self, name: str) -> Manifest | None:
         """A stage's manifest; seals the stage if all receipts exist. None while it or an input is
         unfinished.
         """
         return self.manifests(StageFolder.seal, name).get(name)
 
-    def finished(self, name: str) -> Manifest | None:
-        """Like `sealed`, but writes nothing."""
-        return self.manifests(StageFolder.whole, name).get(name)
+    def gather(self, name: str) -> Manifest | None:
+        """As `seal` would seal it; writes nothing."""
+        return self.manifests(StageFolder.gather, name).get(name)
 
-    def seal_of(self, name: str) -> Manifest | None:
+    def manifest(self, name: str) -> Manifest | None:
         """A stage's manifest if it exists. Writes nothing."""
         return self.manifests(lambda folder, _, digests: folder.manifest(digests), name).get(name)
 

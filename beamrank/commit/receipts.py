@@ -1,4 +1,4 @@
-"""The commit protocol: parts, receipts, the manifest that seals a stage, and reports of scans.
+"""The commit protocol: parts, receipts, and the manifest that seals a stage.
 
 See docs/internals/commit-protocol.md.
 
@@ -11,8 +11,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Annotated, Any
 
@@ -24,7 +24,7 @@ from beamrank.commit import listing
 from beamrank.errors import ReceiptError
 from beamrank.machine import Machine, describe_machine
 from beamrank.storage import files as storage
-from beamrank.storage.digested import file_states
+from beamrank.storage.digested import FileState, file_states
 from beamrank.storage.documents import (
     SHORT,
     Count,
@@ -177,7 +177,7 @@ class StageFolder:
             names = file.schema_arrow.names
             chosen = names if columns is None else [name for name in names if name in columns]
             return file.read(chosen)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise ReceiptError(
                 f"{self.part_url(receipt)} cannot be read: {error}. Delete it and run again"
             ) from error
@@ -294,13 +294,20 @@ class StageFolder:
         return receipt if why_broken(receipt, shard_digest, sizes) is None else None
 
     def done(self, shard_digests: Iterable[str]) -> set[int]:
-        """The shards that have a receipt, by name only: cheap enough to call twice a second."""
-        present = storage.sizes_bytes(self._receipts_url)
-        return {
+        """The shards that have a receipt, by name only."""
+        return self.progress(shard_digests)[0]
+
+    def progress(self, shard_digests: Iterable[str]) -> tuple[set[int], dict[str, FileState]]:
+        """`done`, and the files of receipts and of shards at work: cheap enough to call twice a
+        second.
+        """
+        present = file_states(self._receipts_url)
+        done = {
             shard
             for shard, each in enumerate(shard_digests)
             if listing.RECEIPT.name(each, shard) in present
         }
+        return done, present
 
     def manifest(
         self, shard_digests: tuple[str, ...], *, any_parts: bool = False
@@ -328,17 +335,19 @@ class StageFolder:
     def _manifest_url(self, shard_digests: tuple[str, ...]) -> str:
         return storage.join(self.url, listing.manifest_name(shard_digests))
 
-    def whole(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
+    def gather(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
         """The manifest, as it is or as it would be sealed now; None while shards are missing.
         Writes nothing.
         """
-        return self.manifest(shard_digests) or self._gathered(stage, shard_digests)
+        return self.manifest(shard_digests) or self._of_receipts(stage, shard_digests)
 
     def stated(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
-        """Like `whole`, also if parts that the manifest names are missing."""
-        return self.manifest(shard_digests, any_parts=True) or self._gathered(stage, shard_digests)
+        """Like `gather`, also if parts that the manifest names are missing."""
+        return self.manifest(shard_digests, any_parts=True) or self._of_receipts(
+            stage, shard_digests
+        )
 
-    def _gathered(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
+    def _of_receipts(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
         """The manifest of a finished stage. Receipts are read only if none is missing by name."""
         if len(self.done(shard_digests)) < len(shard_digests):
             return None
@@ -358,7 +367,7 @@ class StageFolder:
         sealed = self.manifest(shard_digests)
         if sealed is not None:
             return sealed
-        manifest = self._gathered(stage, shard_digests)
+        manifest = self._of_receipts(stage, shard_digests)
         if manifest is not None and not storage.publish(
             self._manifest_url(shard_digests), manifest.to_json()
         ):
@@ -389,75 +398,3 @@ class StageFolder:
         output, name = storage.parent(self.url), storage.name(self.url)
         for path in (name, f"{name}/{listing.RECEIPTS}", f"{name}/{listing.SCANS}"):
             storage.remove_leftovers(output, path)
-
-
-@dataclass(frozen=True)
-class ScanReport(Document):
-    """One corpus unit: how many docs and bad rows it has, the first bad rows, and how long reading
-    took.
-
-    Reports are named by the corpus, not by the candidates: every pass, attempt and set of
-    candidates finds the same bad rows in a unit, which count once, however often it is read.
-
-    `rejects_file` is the file with its bad rows below `rejects/`. Of a given run, `twice_encoded`
-    texts were encoded as UTF-8 twice, `remark` is on the order of its candidates, and `kind` that
-    of its bad rows. `corpus` begins its digest.
-    """
-
-    unit: Count
-    docs: Count
-    bad_rows: Count
-    examples: tuple[str, ...]
-    seconds: Seconds = 0.0
-    rejects_file: listing.RejectsFile = ""
-    twice_encoded: Count = 0
-    twice_example: str = ""
-    remark: str = ""
-    kind: str = "docs"
-    corpus: str = ""
-
-    def publish(self, folder: str, corpus_digest: str) -> None:
-        """Writes the report, also over that of an earlier scan, so that its time shows the progress
-        of this one.
-        """
-        name = listing.SCAN.name(corpus_digest, self.unit)
-        content = replace(self, corpus=corpus_digest[:SHORT]).to_json()
-        storage.replace(storage.join(folder, listing.SCANS, name), content)
-
-
-def watch_scans(folder: str) -> Callable[[], int]:
-    """A function that counts the units that were scanned since this call, again or for the first
-    time.
-    """
-    scans = storage.join(folder, listing.SCANS)
-    before = file_states(scans)
-    return lambda: sum(
-        name.endswith(".json") and state != before.get(name)
-        for name, state in file_states(scans).items()
-    )
-
-
-def read_scans(folder: str, corpus_digest: str) -> ScanReport:
-    """The sum of a corpus's reports, whose `unit` is how many they are.
-
-    A truncated report counts once its unit is read again.
-    """
-    names = [
-        entry.name
-        for entry in listing.list_folder(folder, listing.SCANS)
-        if entry.is_whole(listing.SCAN) and entry.digest == corpus_digest[:SHORT]
-    ]
-    contents = storage.read_files(storage.join(folder, listing.SCANS), names).values()
-    reports = [report for report in map(ScanReport.from_json, contents) if report is not None]
-    first = reports[0] if reports else ScanReport(0, 0, 0, ())
-    return ScanReport(
-        unit=len(reports),
-        docs=sum(one.docs for one in reports),
-        bad_rows=sum(one.bad_rows for one in reports),
-        examples=tuple(example for report in reports for example in report.examples)[:5],
-        seconds=sum(one.seconds for one in reports),
-        twice_encoded=sum(one.twice_encoded for one in reports),
-        twice_example=next((one.twice_example for one in reports if one.twice_example), ""),
-        remark=first.remark if all(one.remark for one in reports) else "",
-        kind=first.kind,
-    )

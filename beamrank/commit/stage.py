@@ -37,7 +37,8 @@ class StageRecord:
         scan_digest: names the reports of its scan, of the corpus or of a given run.
         input_docs: how many docs an input of its model has: 1, or 2 where candidates are compared
             in pairs; 0 for a stage without a model.
-        whole: the one of `inputs` of which each of its shards depends on all parts; empty for none.
+        waits_for: the one of `inputs` whose parts must all be there before any of its shards, such
+            as the gaps of `--deepen`; empty for none.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -54,7 +55,7 @@ class StageRecord:
     corpus_digest: str | None = None
     scan_digest: str | None = None
     input_docs: int = 0
-    whole: str = ""
+    waits_for: str = ""
 
 
 def described(schema: Any) -> tuple[tuple[str, str], ...]:

@@ -6,10 +6,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from beamrank.commit.listing import PART, RECEIPT, RECEIPTS, RETRY, Entry, list_stage
+from beamrank.commit.listing import (
+    PART,
+    RECEIPT,
+    RECEIPTS,
+    RETRY,
+    WORKING,
+    Entry,
+    list_folder,
+    list_stage,
+)
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Receipt, ScanReport, read_scans, why_broken
+from beamrank.commit.receipts import Receipt, why_broken
+from beamrank.commit.scans import ScanReport, read_scans
 from beamrank.commit.stage import StageRecord
+from beamrank.commit.working import Working
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Document, Seconds, sha256
 
@@ -17,6 +28,8 @@ from beamrank.storage.documents import Document, Seconds, sha256
 _PAUSE_SECONDS = 60.0
 # Between two passes over the corpus no shard is joined.
 _SCAN_PAUSE_SECONDS = 1800.0
+# An attempt that counted nothing for longer was probably killed.
+_LOST_SECONDS = 300.0
 _COUNTS = "counts"
 
 
@@ -95,6 +108,7 @@ class StageStatus:
     """One stage of a run.
 
     Attributes:
+        at_work: what the attempts at other shards told in the last five minutes.
         eta_seconds: how long the rest takes at the pace of the last finished shards; 0 if all are
             done, None while none is.
         elapsed_seconds: how long the stage has been running; None if it is not.
@@ -112,6 +126,7 @@ class StageStatus:
     stage: str
     shards: int
     done: int
+    at_work: tuple[Working, ...]
     bad_rows: int
     eta_seconds: float | None
     elapsed_seconds: float | None
@@ -152,10 +167,10 @@ def read_receipts(plan: Plan) -> dict[str, Mapping[int, Receipt]]:
     found: dict[str, Mapping[int, Receipt]] = {}
     for stage in plan.stages:
         folder, before = plan.folder(stage.name), [found[each] for each in stage.inputs]
-        whole = plan.whole_digest(stage)
+        of_all = plan.digest_of_all(stage)
         digests = {
-            shard: plan.shard_digest(stage, shard, [each[shard] for each in before], whole)
-            for shard in range(len(plan.shards) if whole or not stage.whole else 0)
+            shard: plan.shard_digest(stage, shard, [each[shard] for each in before], of_all)
+            for shard in range(len(plan.shards) if of_all or not stage.waits_for else 0)
             if all(shard in each for each in before)
         }
         # A sealed stage is read from its manifest: a request, not one a shard.
@@ -199,6 +214,7 @@ def _stage_status(
         stage=stage.name,
         shards=len(plan.shards),
         done=len(done),
+        at_work=_read_work(plan.folder(stage.name).url, receipts, now) if left else (),
         bad_rows=sum(receipt.bad_rows for receipt in done) + scan.bad_rows,
         eta_seconds=eta if left else 0.0,
         elapsed_seconds=round(now - pace.start, 1) if pace is not None and running else None,
@@ -211,6 +227,18 @@ def _stage_status(
         padding_share=round(1 - tokens / padded, 4) if padded else None,
         retries=tuple(retry.reason for retry in retries if retry.stage == stage.name),
     )
+
+
+def _read_work(folder: str, receipts: Mapping[int, Receipt], now: float) -> tuple[Working, ...]:
+    names = [
+        entry.name
+        for entry in list_folder(folder, RECEIPTS)
+        if entry.is_whole(WORKING)
+        and entry.number not in receipts
+        and now - (entry.state.modified_seconds or 0.0) < _LOST_SECONDS
+    ]
+    contents = storage.read_files(storage.join(folder, RECEIPTS), names).values()
+    return tuple(work for work in map(Working.from_json, contents) if work is not None)
 
 
 def _pace(stage: StageRecord, receipts: Mapping[int, Receipt]) -> Pace | None:
@@ -244,9 +272,9 @@ def shard_attempts(plan: Plan, shard: int) -> Iterator[Attempt]:
     counted: dict[str, Receipt] = {}
     for stage in plan.stages:
         inputs = [counted[name] for name in stage.inputs if name in counted]
-        whole = plan.whole_digest(stage)
-        is_known = len(inputs) == len(stage.inputs) and bool(whole) == bool(stage.whole)
-        digest = plan.shard_digest(stage, shard, inputs, whole) if is_known else None
+        of_all = plan.digest_of_all(stage)
+        is_known = len(inputs) == len(stage.inputs) and bool(of_all) == bool(stage.waits_for)
+        digest = plan.shard_digest(stage, shard, inputs, of_all) if is_known else None
         entries = [each for each in list_stage(plan.folder(stage.name).url) if each.number == shard]
         parts = {each.name: each.state.size_bytes for each in entries if each.is_whole(PART)}
         named: set[str] = set()

@@ -111,7 +111,7 @@ class JobConfig(Section):
     `compiled` at installation; `auto` is these where they are faster, and torch for workers on
     other machines."""
     stall_minutes: Annotated[float, Field(gt=0)] = 30
-    """A job that completes no shard for so long is stopped."""
+    """A job in which no shard makes progress for so long is stopped."""
 
 
 class RunConfig(JobConfig):

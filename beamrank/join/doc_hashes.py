@@ -5,7 +5,7 @@ its content, so that a changed one is noticed when it is read.
 """
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from beamrank.errors import DataError
 from beamrank.storage import files as storage
+from beamrank.storage.disk_cache import local_copy
 from beamrank.storage.documents import SHORT, holds_content, sha256
 from beamrank.storage.local_files import map_numbers
 
@@ -23,6 +24,8 @@ Hashes = npt.NDArray[np.uint64]
 # An entry on its way to its file: the hash of a doc, and the shard that needs it.
 _ENTRY = np.dtype([("hash", "<u8"), ("shard", "<u4")])
 _NO_END = 1 << 31
+# In this machine's cache: copies of files from a store.
+LISTS = "lists"
 # Hashes are uniform, but a doc that many shards need has many entries: a file of 64 MB would hold
 # 5.3 million.
 _ENTRIES_OF_RANGE = 4_000_000
@@ -84,7 +87,8 @@ class NeededDocs:
 
     @classmethod
     def open(cls, url: str) -> "NeededDocs":
-        """The entries that `publish` wrote; a local file is mapped into memory.
+        """The entries that `publish` wrote, mapped into memory: of a file at a store, this machine
+        makes a copy once.
 
         Raises:
             DataError: the file does not hold what was written, so docs would be missing or reach
@@ -125,10 +129,8 @@ class NeededList:
 class OpenedList:
     """The files of a list, each opened on first use."""
 
-    def __init__(
-        self, urls: Sequence[str], open_file: Callable[[str], NeededDocs] = NeededDocs.open
-    ) -> None:
-        self._urls, self._open = urls, cache(open_file)
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._urls, self._open = urls, cache(NeededDocs.open)
 
     def lookup(self, hashes: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
         """`NeededDocs.lookup` over all ranges."""
@@ -169,10 +171,7 @@ def listed(files: Sequence[tuple[str, int]]) -> NeededList:
 
 def _open(url: str) -> Any:
     """The bytes of a file, uint8[n]; raises DataError where they are not those of its name."""
-    if storage.is_remote(url):
-        content = np.frombuffer(storage.read_bytes(url), dtype=np.uint8)
-    else:
-        content = map_numbers(url, np.uint8)
+    content = map_numbers(local_copy(LISTS, url), np.uint8)
     if not holds_content(storage.name(url), content.data):
         raise DataError(
             f"{url} changed after it was written. Run the same command again, which writes it again"

@@ -43,12 +43,12 @@ class ShardRun:
         candidates: those of the shard's topics.
         counts: how many rows are tied, have a rank that disagrees, or are of queries that are no
             topics.
-        foreign: the place, by unit and position, and the id of the first of those queries.
+        foreign: the id of the first of those queries.
     """
 
     candidates: pa.Table
     counts: dict[str, int]
-    foreign: tuple[tuple[int, int], str] | None
+    foreign: str | None
 
 
 def in_place_order(batches: Sequence[pa.RecordBatch]) -> pa.Table:
@@ -115,13 +115,8 @@ def order_shard(
         pa.array((places[kept] + 1).astype(np.int32)),
         pa.array(scores[kept]),
     ]
-    first = None
-    if len(foreign):
-        query_id, unit, position = (
-            foreign[name][0].as_py() for name in ("query_id", "unit", "place")
-        )
-        first = (unit, position), query_id
     candidates = pa.Table.from_arrays(columns, schema=CANDIDATES)
+    first = foreign["query_id"][0].as_py() if len(foreign) else None
     return ShardRun(candidates, {name: count for name, count in counts.items() if count}, first)
 
 

@@ -178,7 +178,10 @@ def mono_kept(
             "model's prompt: raise max_length or lower max_query_length"
         )
     if limits.truncation == "hf":
-        query, part = _longest_first(query_lengths, longest_parts, room)
+        # Longer texts count as equally long, however much other stages have stored of them.
+        most = max_doc_tokens(limits.max_length)
+        lengths = np.minimum(query_lengths, most), np.minimum(longest_parts, most)
+        query, part = _longest_first(*lengths, room)
     else:
         query = _query_kept(around, limits, query_lengths)
         unused = 1 if limits.truncation == "original" else 0

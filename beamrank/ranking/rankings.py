@@ -1,8 +1,9 @@
-"""Rankings: how the part of each stage re-ranks what the stage before it gave (section 3 of the
-multi-stage paper).
+"""Rankings: how the part of each stage, its table of a shard, re-ranks what the stage before gave
+(section 3 of the multi-stage paper).
 
 One rule for every reader: `ranking = first.rank(None, part)`, then `ranking = stage.rank(ranking,
-part)` for each later stage. A stage puts the docs that it scored first, best first, and leaves the
+part)` for each later stage. `ShardParts` calls `Stage.rank`, and this calls `rank_candidates`,
+`rank_docs` or `rank_pairs`. A stage puts the docs that it scored first, best first, and leaves the
 others below in their order. A doc that it was to score and the corpus lacked (`on_missing_doc:
 drop`) leaves the ranking there. Only `order` decides ties.
 """
@@ -31,8 +32,8 @@ class Ranking:
 
     Attributes:
         doc_ids: the docs.
-        scores: float64[n], never increasing: those of the last stage, below them those of the
-            stages before, shifted.
+        scores: float64[n], never increasing: first the scores of the last stage, then the scores
+            of the stages before, shifted below them.
         scored: how many of the first docs the last stage scored; the next stage receives only the
             first of these.
     """
@@ -50,8 +51,7 @@ Rankings: TypeAlias = Mapping[str, Ranking]
 
 
 def order(scores: Floats) -> Positions:
-    """The places of scores that are in the order before, best first; ties keep that order, NaN
-    comes last. int64[n].
+    """The places of scores, best first, int64[n]. Ties keep their order, NaN comes last.
 
     Nothing else orders what a stage scored.
     """
@@ -76,13 +76,17 @@ def rank_candidates(part: Table) -> Rankings:
 
 
 def rank_docs(
-    before: Rankings, part: Table, most: int, pooling: SegmentPooling = "max", k: int | None = None
+    before: Rankings,
+    part: Table,
+    stage_k: int,
+    pooling: SegmentPooling = "max",
+    k: int | None = None,
 ) -> Rankings:
     """The rankings after a stage that scores docs one by one, of which `part` is a table of
     `schemas.MONO`.
 
-    It was to score `most` docs of a query; with `k`, as if it had scored only so many. DataError if
-    the part is not of the rankings before.
+    It was to score `stage_k` docs of a query; with `k`, as if it had scored only so many. DataError
+    if the part is not of the rankings before.
     """
     pooled = pool_segments(part, pooling)
     doc_ids, scores, rows = (
@@ -92,20 +96,18 @@ def rank_docs(
     )
     for query_id in rows.keys() - before.keys():
         raise _foreign(query_id, doc_ids[rows[query_id].start])
-    nothing = slice(0, 0)
-    return {
-        query_id: rerank(
-            query_id, ranking, doc_ids[found], scores[found].astype(np.float64), most, k
-        )
-        for query_id, ranking in before.items()
-        for found in (rows.get(query_id, nothing),)
-    }
+    rankings = {}
+    for query_id, ranking in before.items():
+        own = rows.get(query_id, slice(0, 0))
+        own_scores = scores[own].astype(np.float64)
+        rankings[query_id] = rerank(query_id, ranking, doc_ids[own], own_scores, stage_k, k)
+    return rankings
 
 
 def rank_pairs(
     before: Rankings,
     part: Table,
-    most: int,
+    stage_k: int,
     aggregation: str,
     *,
     k: int | None = None,
@@ -114,9 +116,9 @@ def rank_pairs(
     """The rankings after a stage that compares docs in pairs, of which `part` is a table of
     `schemas.DUO`.
 
-    It was to compare `most` docs of a query; with `k`, as if it had compared only those among the
-    first k. `drawn` are the m and the seed of SAMPLE, which draws from a full matrix; by default
-    the matrix is used as it is.
+    It was to compare `stage_k` docs of a query; with `k`, as if it had compared only those among
+    the first k. `drawn` are the m and the seed of SAMPLE, which draws from a full matrix; by
+    default the matrix is used as it is.
 
     Raises:
         DataError: the part is not of these rankings, or the aggregation needs pairs that were not
@@ -140,7 +142,7 @@ def rank_pairs(
             scores = np.asarray(aggregate(z, aggregation), np.float64)
         except DataError as error:
             raise DataError(f"query {query_id!r}: {error}") from error
-        found[query_id] = rerank(query_id, ranking, doc_ids, scores, most)
+        found[query_id] = rerank(query_id, ranking, doc_ids, scores, stage_k)
     return found
 
 
@@ -165,7 +167,7 @@ def rerank(
     before: Ranking,
     doc_ids: Sequence[str],
     scores: Floats,
-    most: int,
+    stage_k: int,
     k: int | None = None,
 ) -> Ranking:
     """One query's ranking after a stage; DataError if it scored a doc that is not in `before`.
@@ -176,8 +178,8 @@ def rerank(
         doc_ids: the docs that the stage scored.
         scores: float64[at most len(doc_ids)], of the first of them; the others keep their places in
             `before`.
-        most: how many of the first docs of `before` the stage was to score: those of them that it
-            did not score leave.
+        stage_k: how many of the first docs of `before` the stage was to score. A doc that it was to
+            score, and that is not among `doc_ids`, leaves the ranking.
         k: as if it had scored only those among the first k.
     """
     places = np.arange(len(doc_ids))
@@ -192,7 +194,7 @@ def rerank(
     by_place[places[: len(scores)]] = scores
     head = np.flatnonzero(~np.isnan(by_place[:k]))
     head = head[order(by_place[head])]
-    stays = np.arange(len(by_place)) >= min(most, before.scored)
+    stays = np.arange(len(by_place)) >= min(stage_k, before.scored)
     stays[places] = True
     stays[head] = False
     tail = np.flatnonzero(stays)

@@ -188,7 +188,7 @@ class PlanRuns:
     @cached_property
     def manifests(self) -> Mapping[str, Manifest]:
         """By the name of the stage, if it is finished."""
-        return self.plan.manifests(StageFolder.whole)
+        return self.plan.manifests(StageFolder.gather)
 
     @cached_property
     def receipts(self) -> Mapping[str, Mapping[int, Receipt]]:

@@ -4,7 +4,7 @@ error.
     python -m benchmarks.differential [SUBJECT ...] --seed S --count N
 
 `evaluation`: run files and qrels, against pytrec_eval and ir_measures, to the last bit of each
-topic. `ranking`: aggregations, pooling, rankings, segments, truncation and layouts, against loops
+topic. `ranking`: aggregations, pooling, rankings, truncation and layouts, against loops
 over one number at a time. `families`: checkpoints of random sizes, against transformers. `bm25`:
 hits of random collections, against bare pyserini. `reuse`: a run after another one, against the
 same run into an empty folder.
@@ -13,7 +13,6 @@ Case i of N has the seed S + i. A case that differs is printed with the command 
 the exit code is 1.
 """
 
-import argparse
 import importlib
 import math
 import sys
@@ -35,6 +34,11 @@ Check: TypeAlias = Callable[[int, Path], int]
 SUBJECTS = ("evaluation", "ranking", "families", "bm25", "reuse")
 _REPORTED_SECONDS = 60
 _RESULTS = Path(__file__).resolve().parents[1] / "results" / "differential.json"
+_OPTIONS = {
+    "--seed": (0, "of the first case"),
+    "--count": (100, "cases of each subject"),
+    "--output": (_RESULTS, "the results"),
+}
 
 
 def check_of(subject: str) -> Check:
@@ -49,54 +53,38 @@ def campaign(subject: str, seed: int, count: int, seconds: float = math.inf) -> 
     """
     check, compared, failed = check_of(subject), 0, list[int]()
     shown = time.monotonic()
-    for case in range(seed, seed + count):
+    for done in range(1, count + 1):
+        case = seed + done - 1
         with tempfile.TemporaryDirectory(prefix="beamrank-differential-") as folder:
             try:
                 compared += check(case, Path(folder))
             except Exception:
                 failed.append(case)
-                print(
-                    f"{traceback.format_exc()}python -m benchmarks.differential {subject} --seed "
-                    f"{case} --count 1\n"
-                )
-        if time.monotonic() - shown > seconds or case == seed + count - 1:
-            shown, done = time.monotonic(), case - seed + 1
-            yield Part(
-                {
-                    "seed": seed,
-                    "cases": done,
-                    "values_compared": compared,
-                    "cases_that_differ": list(failed),
-                }
-            )
+                command = f"python -m benchmarks.differential {subject} --seed {case} --count 1"
+                print(f"{traceback.format_exc()}{command}\n")
+        if time.monotonic() - shown > seconds or done == count:
+            shown = time.monotonic()
+            figures = {"seed": seed, "cases": done, "values_compared": compared}
+            yield Part({**figures, "cases_that_differ": list(failed)})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the chosen subjects, and writes what was found every minute; 1 if a case differs."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    options = _parser().parse_args(given)
+    parser = parser_of("benchmarks.differential", __doc__, _OPTIONS)
+    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help="by default all")
+    options = parser.parse_args(given)
     be_quiet()
-    command, differ = command_line("benchmarks.differential", given), 0
+    command, differ = command_line("benchmarks.differential", given), False
     for subject in options.subjects or SUBJECTS:
-        start, failed = time.monotonic(), list[int]()
+        start = time.monotonic()
         for part in campaign(subject, options.seed, options.count, _REPORTED_SECONDS):
             # Another campaign may have written its part meanwhile.
             file = Results(options.output, "differential", {}, command, SUBJECTS)
             file.write(subject, part, time.monotonic() - start)
             print(f"{subject}: {part.figures}")
-            failed = part.figures["cases_that_differ"]
-        differ += len(failed)
-    return int(differ > 0)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("benchmarks.differential", __doc__)
-    add = parser.add_argument
-    add("subjects", nargs="*", metavar="SUBJECT", help="by default all")
-    add("--seed", type=int, default=0, help="of the first case (%(default)s)")
-    add("--count", type=int, default=100, help="cases of each subject (%(default)s)")
-    add("--output", type=Path, default=_RESULTS, help="the results (%(default)s)")
-    return parser
+        differ |= bool(part.figures["cases_that_differ"])
+    return int(differ)
 
 
 if __name__ == "__main__":

@@ -63,16 +63,15 @@ def check(seed: int, folder: Path) -> int:
     build_index(CorpusConfig(path=str(folder / "corpus.jsonl"), format="jsonl"), index, _THREADS)
     compared = 0
     for _ in range(_SETTINGS):
-        k1, b = round(float(random.uniform(0, 3)), 2), round(float(random.uniform(0, 1)), 2)
+        k1, b = random.uniform(0, [3, 1]).round(2).tolist()
         k = int(random.integers(1, 120))
         theirs = search_pyserini(index, collection.topics, k, _THREADS, (k1, b)).hits
         with Bm25Searcher(index, k1, b, _THREADS) as searcher:
             rows = searcher.search(collection.topics, k).to_pylist()
         ours: dict[str, list[tuple[str, float]]] = {}
         for row in rows:
-            hits = ours.setdefault(row["query_id"], [])
-            hits.append((row["doc_id"], row["score"]))
-            assert row["rank"] == len(hits), row
+            ours.setdefault(row["query_id"], []).append((row["doc_id"], row["score"]))
+            assert row["rank"] == len(ours[row["query_id"]]), row
         assert ours == {query_id: hits for query_id, hits in theirs.items() if hits}, (k1, b, k)
         compared += len(rows)
     return compared

@@ -23,16 +23,12 @@ class _State:
         self.random, self.folder = random, folder
         self.docs, self.topics = dict(DOCS), dict(TOPICS)
         self.candidates = {query_id: list(docs) for query_id, docs in CANDIDATES.items()}
-        for name in ("first", "second"):
-            save_pair(
-                folder / name, LETTERS if name == "first" else [*LETTERS, "zz"], vocab_size=128
-            )
-        self.keys: dict[str, Any] = {
-            "mono": {"checkpoint": "./first/mono", "k": 6},
-            "duo": {"checkpoint": "./first/duo", "k": 3},
-            "input": {"max_length": 64, "max_query_length": 16},
-            "on_missing_doc": "drop",
-        }
+        for name, more in (("first", []), ("second", ["zz"])):
+            save_pair(folder / name, [*LETTERS, *more], vocab_size=128)
+        self.mono: dict[str, Any] = {"checkpoint": "./first/mono", "k": 6}
+        self.duo: dict[str, Any] = {"checkpoint": "./first/duo", "k": 3}
+        self.input: dict[str, Any] = {"max_length": 64, "max_query_length": 16}
+        self.keys: dict[str, Any] = {"on_missing_doc": "drop"}
         self.changes: Mapping[str, Callable[[], None]] = {
             "edit": lambda: self.docs.update(
                 {doc: f"{self.docs[doc]} jetty" for doc in self._some_docs()}
@@ -49,9 +45,9 @@ class _State:
             "depths": self._depths,
             "aggregation": self._aggregation,
             "segments": self._segments,
-            "shards": lambda: self.keys.update(shards=int(random.integers(1, 6))),
-            "limits": lambda: self.keys["input"].update(max_length=int(random.choice([48, 64]))),
-            "truncation": lambda: self.keys["input"].update(
+            "shards": lambda: self.keys.update(shards=self._number(1, 6)),
+            "limits": lambda: self.input.update(max_length=self._number(3, 5) * 16),
+            "truncation": lambda: self.input.update(
                 truncation=str(random.choice(["original", "paper"]))
             ),
             "checkpoint": self._checkpoint,
@@ -66,11 +62,14 @@ class _State:
             self.changes[name]()
         return chosen
 
-    def collection(self) -> SmallCollection:
+    def collection(self, **more: Any) -> SmallCollection:
         """Its files as they are now."""
-        return SmallCollection(self.folder, self.docs, self.topics, **self.keys).given_run(
-            self.candidates
-        )
+        keys = {"mono": self.mono, "duo": self.duo, "input": self.input, **self.keys, **more}
+        collection = SmallCollection(self.folder, self.docs, self.topics, **keys)
+        return collection.given_run(self.candidates)
+
+    def _number(self, least: int, end: int) -> int:
+        return int(self.random.integers(least, end))
 
     def _topic(self) -> str:
         return str(self.random.choice(list(self.topics)))
@@ -92,38 +91,32 @@ class _State:
         self.topics[new], self.candidates[new] = self.topics.pop(old), self.candidates.pop(old)
 
     def _candidates(self) -> None:
-        count = int(self.random.integers(1, 10))
-        self.candidates[self._topic()] = self.random.choice(
-            sorted(DOCS), count, replace=False
-        ).tolist()
+        docs = self.random.choice(sorted(DOCS), self._number(1, 10), replace=False)
+        self.candidates[self._topic()] = docs.tolist()
 
     def _depths(self) -> None:
-        self.keys["mono"]["k"] = int(self.random.integers(3, 10))
-        self.keys["duo"]["k"] = int(self.random.integers(2, self.keys["mono"]["k"] + 1))
+        self.mono["k"] = self._number(3, 10)
+        self.duo["k"] = self._number(2, self.mono["k"] + 1)
 
     def _aggregation(self) -> None:
         method = str(self.random.choice([*METHODS, "sample", "sample"]))
-        kept = {name: self.keys["duo"][name] for name in ("checkpoint", "k")}
-        drawn = {"opponents": int(self.random.integers(1, 4)), "seed": int(self.random.integers(3))}
-        self.keys["duo"] = {**kept, "aggregation": method, **(drawn if method == "sample" else {})}
+        self.duo = {"checkpoint": self.duo["checkpoint"], "k": self.duo["k"], "aggregation": method}
+        if method == "sample":
+            self.duo |= {"opponents": self._number(1, 4), "seed": self._number(0, 3)}
 
     def _segments(self) -> None:
-        self.keys["mono"].pop("segments", None)
-        if self.random.random() < 0.7:
-            length = int(self.random.integers(10, 41))
-            self.keys["mono"]["segments"] = {
-                "length_tokens": length,
-                "stride_tokens": int(self.random.integers(5, length + 1)),
-                "limit": int(self.random.integers(1, 5)),
-                "pooling": str(self.random.choice(["max", "first", "mean"])),
-            }
+        length = self._number(10, 41)
+        segments = {
+            "length_tokens": length,
+            "stride_tokens": self._number(5, length + 1),
+            "limit": self._number(1, 5),
+            "pooling": str(self.random.choice(["max", "first", "mean"])),
+        }
+        self.mono["segments"] = segments if self.random.random() < 0.7 else None
 
     def _checkpoint(self) -> None:
-        name = str(self.random.choice(["first", "second"]))
-        self.keys["mono"]["checkpoint"], self.keys["duo"]["checkpoint"] = (
-            f"./{name}/mono",
-            f"./{name}/duo",
-        )
+        name = self.random.choice(["first", "second"])
+        self.mono["checkpoint"], self.duo["checkpoint"] = f"./{name}/mono", f"./{name}/duo"
 
 
 def check(seed: int, folder: Path) -> int:
@@ -131,23 +124,19 @@ def check(seed: int, folder: Path) -> int:
     scores reused.
     """
     state = _State(np.random.default_rng(seed), folder)
-    fresh = folder / "fresh-0"
-    state.collection().run(output=fresh)
-    made, reused = [fresh], 0
+    fresh = [folder / "fresh-0"]
+    state.collection().run(output=fresh[0])
+    reused = 0
     for number in range(1, PAIRS + 1):
-        changes = state.change()
-        collection, in_place = state.collection(), bool(state.random.random() < 0.5)
+        changes, in_place = state.change(), bool(state.random.random() < 0.5)
         output = folder / "again" if in_place else folder / f"new-{number}"
-        named = [] if in_place and number > 1 else [str(each) for each in made[-2:]]
-        fresh = folder / f"fresh-{number}"
-        collection.run(output=fresh)
-        collection.keys["reuse"] = named
-        collection.run(output=output)
+        named = [] if in_place and number > 1 else [str(each) for each in fresh[-2:]]
+        fresh.append(folder / f"fresh-{number}")
+        state.collection().run(output=fresh[-1])
+        state.collection(reuse=named).run(output=output)
         try:
-            reused += assert_as_fresh(output, fresh)
+            reused += assert_as_fresh(output, fresh[-1])
         except AssertionError as error:
-            raise AssertionError(
-                f"pair {number}, changes {changes}, in place {in_place}: {error}"
-            ) from error
-        made.append(fresh)
+            place = f"pair {number}, changes {changes}, in place {in_place}"
+            raise AssertionError(f"{place}: {error}") from error
     return reused

@@ -2,21 +2,13 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.engine.sorted_batches import (
-    Scored,
-    batch_size,
-    compiled_engine,
-    log_odds_of,
-    onnx_engine,
-    openvino_engine,
-)
+from benchmarks.engine.sorted_batches import Scored, batch_size, log_odds_of, openvino_engine
 from benchmarks.engine.texts import Texts
 from benchmarks.subprocess_meter import be_quiet
 from models.reranker import Reranker, RerankerKind, score_texts
@@ -37,29 +29,25 @@ class Place(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A checkpoint's folder, its use, and some texts to calibrate int8 with."""
+    """A checkpoint's folder, and its use."""
 
     folder: str
     kind: RerankerKind
-    calibration: Sequence[Texts] = ()
 
 
-@dataclass(frozen=True)
-class Engine:
+class Engine(NamedTuple):
     """How an engine is loaded, and where it runs.
 
     Attributes:
         load: makes what scores texts.
-        needs: the packages that it needs.
         devices: where it runs.
-        slow_to_load: it takes so long to load that only some shapes have it, unless it is named.
+        needs: the packages that it needs.
         kinds: the uses of a checkpoint that it knows.
     """
 
     load: Callable[[Model, Place], Score]
-    needs: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu",)
-    slow_to_load: bool = False
+    needs: tuple[str, ...] = ()
     kinds: tuple[RerankerKind, ...] = ("mono", "duo")
 
     @property
@@ -68,7 +56,9 @@ class Engine:
         return [name for name in self.needs if find_spec(name) is None]
 
 
-def _beamrank(backend: str, dtype: str, model: Model, place: Place, kernel: str = "auto") -> Score:
+def _beamrank(
+    dtype: str, model: Model, place: Place, backend: str = "torch", kernel: str = "auto"
+) -> Score:
     reranker = Reranker(
         model.folder,
         model.kind,
@@ -90,19 +80,17 @@ def _beamrank(backend: str, dtype: str, model: Model, place: Place, kernel: str 
     return score
 
 
-def _cross_encoder(backend: str, dtype: str, attention: str, model: Model, place: Place) -> Score:
+def _cross_encoder(dtype: str, model: Model, place: Place, attention: str = "sdpa") -> Score:
     import torch
     from sentence_transformers import CrossEncoder
 
     torch.set_num_threads(place.threads)
-    options = {"dtype": dtype, "attn_implementation": attention} if backend == "torch" else {}
     encoder = CrossEncoder(
         model.folder,
         device=place.device,
         max_length=512,
-        backend=backend,
         activation_fn=torch.nn.Identity(),
-        model_kwargs=options,
+        model_kwargs={"dtype": dtype, "attn_implementation": attention},
     )
 
     def score(texts: Sequence[Texts]) -> Scored:
@@ -113,58 +101,32 @@ def _cross_encoder(backend: str, dtype: str, attention: str, model: Model, place
     return score
 
 
-def _openvino(precision: str, model: Model, place: Place) -> Score:
-    return openvino_engine(precision, model.folder, place.threads, model.calibration)
-
-
-def _onnx(precision: str, model: Model, place: Place) -> Score:
-    return onnx_engine(precision, model.folder, place.threads)
-
-
-def _compiled(dtype: str, model: Model, place: Place) -> Score:
-    return compiled_engine(dtype, model.folder, place.threads)
-
-
-def _st(
-    load: Callable[[Model, Place], Score], *needs: str, devices: tuple[str, ...] = ("cpu",)
+def _peer(
+    dtype: str, *needs: str, devices: tuple[str, ...] = ("cpu",), attention: str = "sdpa"
 ) -> Engine:
-    return Engine(load, ("sentence_transformers", *needs), devices, kinds=("mono",))
+    load = partial(_cross_encoder, dtype, attention=attention)
+    return Engine(load, devices, ("sentence_transformers", *needs), ("mono",))
 
 
 ENGINES = {
-    REFERENCE: Engine(partial(_beamrank, "torch", "float32"), devices=_BOTH),
-    "beamrank bfloat16": Engine(partial(_beamrank, "torch", "bfloat16"), devices=_BOTH),
-    "beamrank float32, torch's attention": Engine(
-        partial(_beamrank, "torch", "float32", kernel="torch")
+    REFERENCE: Engine(partial(_beamrank, "float32"), _BOTH),
+    "beamrank bfloat16": Engine(partial(_beamrank, "bfloat16"), _BOTH),
+    "beamrank float32, torch's attention": Engine(partial(_beamrank, "float32", kernel="torch")),
+    "beamrank bfloat16, torch's attention": Engine(partial(_beamrank, "bfloat16", kernel="torch")),
+    "beamrank float16": Engine(partial(_beamrank, "float16"), ("cuda",)),
+    **{
+        f"beamrank openvino {dtype}": Engine(
+            partial(_beamrank, dtype, backend="openvino"), needs=("openvino",)
+        )
+        for dtype in ("float32", "bfloat16")
+    },
+    "OpenVINO bfloat16": Engine(
+        lambda model, place: openvino_engine(model.folder, place.threads), needs=("openvino",)
     ),
-    "beamrank bfloat16, torch's attention": Engine(
-        partial(_beamrank, "torch", "bfloat16", kernel="torch")
-    ),
-    "beamrank float16": Engine(partial(_beamrank, "torch", "float16"), devices=("cuda",)),
-    "beamrank openvino float32": Engine(partial(_beamrank, "openvino", "float32"), ("openvino",)),
-    "beamrank openvino bfloat16": Engine(partial(_beamrank, "openvino", "bfloat16"), ("openvino",)),
-    "OpenVINO bfloat16": Engine(partial(_openvino, "bfloat16"), ("openvino",)),
-    "OpenVINO int8": Engine(partial(_openvino, "int8"), ("openvino", "nncf"), slow_to_load=True),
-    "ONNX Runtime float32": Engine(
-        partial(_onnx, "float32"), ("onnxruntime", "onnx"), slow_to_load=True
-    ),
-    "ONNX Runtime int8": Engine(partial(_onnx, "int8"), ("onnxruntime", "onnx"), slow_to_load=True),
-    "torch.compile bfloat16": Engine(partial(_compiled, "bfloat16"), slow_to_load=True),
-    "sentence-transformers float32": _st(partial(_cross_encoder, "torch", "float32", "sdpa")),
-    "sentence-transformers bfloat16": _st(partial(_cross_encoder, "torch", "bfloat16", "sdpa")),
-    "sentence-transformers float16": _st(
-        partial(_cross_encoder, "torch", "float16", "sdpa"), devices=("cuda",)
-    ),
-    "sentence-transformers float16, FlashAttention 2": _st(
-        partial(_cross_encoder, "torch", "float16", "flash_attention_2"),
-        "flash_attn",
-        devices=("cuda",),
-    ),
-    "sentence-transformers onnx": _st(
-        partial(_cross_encoder, "onnx", "", ""), "optimum", "onnxruntime"
-    ),
-    "sentence-transformers openvino": _st(
-        partial(_cross_encoder, "openvino", "", ""), "optimum", "openvino"
+    "sentence-transformers bfloat16": _peer("bfloat16"),
+    "sentence-transformers float16": _peer("float16", devices=("cuda",)),
+    "sentence-transformers float16, FlashAttention 2": _peer(
+        "float16", "flash_attn", devices=("cuda",), attention="flash_attention_2"
     ),
 }
 
@@ -176,24 +138,11 @@ class Measured(NamedTuple):
     scored: Scored
 
 
-def measure(
-    name: str, model: Model, inputs: Sequence[Sequence[Texts]], place: Place, passes: int
-) -> list[Measured]:
-    """Scores each list of inputs, after a first pass over a quarter of it, which spans its
-    lengths.
-    """
-    be_quiet()
-    score = ENGINES[name].load(model, place)
-    found = []
-    for texts in inputs:
-        score(texts[::4])
-        timed = []
-        for _ in range(passes):
-            start = time.perf_counter()
-            scored = score(texts)
-            timed.append(Measured(time.perf_counter() - start, scored))
-        found.append(min(timed, key=lambda each: each.seconds))
-    return found
+def measure(name: str, model: Model, texts: Sequence[Texts], place: Place, passes: int) -> Measured:
+    """Scores the inputs, after a first pass over a quarter of them, which spans their lengths."""
+    load_engine(name, model, place)
+    time_pass(texts[::4])
+    return min((time_pass(texts) for _ in range(passes)), key=lambda each: each.seconds)
 
 
 _loaded: list[Score] = []
@@ -205,11 +154,11 @@ def load_engine(name: str, model: Model, place: Place) -> None:
     _loaded.append(ENGINES[name].load(model, place))
 
 
-def time_pass(texts: Sequence[Texts]) -> float:
-    """The seconds in which the engine of this process scores some texts."""
+def time_pass(texts: Sequence[Texts]) -> Measured:
+    """One pass of the engine of this process over some texts."""
     start = time.perf_counter()
-    _loaded[0](texts)
-    return time.perf_counter() - start
+    scored = _loaded[-1](texts)
+    return Measured(time.perf_counter() - start, scored)
 
 
 def peak_flops(place: Place) -> float:
@@ -221,11 +170,8 @@ def peak_flops(place: Place) -> float:
     torch.set_num_threads(place.threads)
     wait: Callable[[], object] = torch.cuda.synchronize if place.device == "cuda" else list
     rates, size = [], _PEAK_SIZES[place.device]
-    for dtype in (
-        torch.float32,
-        torch.bfloat16,
-        *((torch.float16,) if place.device == "cuda" else ()),
-    ):
+    dtypes = (torch.float32, torch.bfloat16, torch.float16)
+    for dtype in dtypes if place.device == "cuda" else dtypes[:2]:
         matrix = torch.randn(size, size, device=place.device).to(dtype)
         for _ in range(5):
             wait()

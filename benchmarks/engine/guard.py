@@ -33,9 +33,8 @@ _TABLE = TypeAdapter(dict[str, dict[str, float]])
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures and prints the ratio of each shape, and returns 1 where one is too low."""
-    parser = parser_of("benchmarks.engine.guard", __doc__)
-    parser.add_argument("--store", action="store_true", help=f"keep the ratios in {RATIOS.name}")
-    options = parser.parse_args(arguments)
+    flags = {"--store": (False, f"keep the ratios in {RATIOS.name}")}
+    options = parser_of("benchmarks.engine.guard", __doc__, flags).parse_args(arguments)
     stored, kind = (
         _TABLE.validate_json(RATIOS.read_bytes()) if RATIOS.exists() else {},
         processor_kind(),
@@ -77,7 +76,7 @@ def measure_ratio(shape: str) -> float:
         best = dict.fromkeys(pools, float("inf"))
         for _ in range(_ROUNDS + 1):
             for name, pool in pools.items():
-                best[name] = min(best[name], pool.submit(time_pass, texts).result())
+                best[name] = min(best[name], pool.submit(time_pass, texts).result().seconds)
     return min(best[name] for name in _PEERS) / best[_OURS]
 
 

@@ -1,15 +1,10 @@
-"""Engines that are used directly: OpenVINO, ONNX Runtime and torch.compile over transformers' own
-model.
-
-The inputs are sorted by length and cut into batches that are padded to their longest. OpenVINO and
-ONNX Runtime compute as many batches at a time as there are threads.
+"""OpenVINO, used directly, on inputs that are sorted by length and cut into batches, which are
+padded to their longest; as many batches at a time as there are threads.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,14 +16,12 @@ if TYPE_CHECKING:
     import torch
 
 _BATCH_SIZE = 16
-_CALIBRATION_BATCHES = 8
 
 Log = npt.NDArray[np.float32]
-Arrays = list[npt.NDArray[np.int64]]
-"""Token ids, attention mask and token types of a batch, int64[b, n] each."""
-Forward = Callable[[Arrays], npt.NDArray[np.float32]]
+Arrays = npt.NDArray[np.int64]
+"""Token ids, attention mask and token types of a batch, int64[3, b, n]."""
+Forward = Callable[[Arrays], Log]
 """The logits of a batch, float32[b, labels]."""
-_NAMES = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class Scored(NamedTuple):
@@ -71,11 +64,8 @@ class SortedBatches:
         with ThreadPoolExecutor(self._streams) as pool:
             for some, logits in zip(rows, pool.map(self._forward, batches), strict=True):
                 log_odds[some] = log_odds_of(logits)
-        return Scored(
-            log_odds,
-            sum(ids.size for ids, *_ in batches),
-            sum(int(mask.sum()) for _, mask, _ in batches),
-        )
+        masks = [mask for _, mask, _ in batches]
+        return Scored(log_odds, sum(mask.size for mask in masks), int(sum(map(np.sum, masks))))
 
     def batches(self, texts: Sequence[Texts]) -> Iterator[tuple[list[int], Arrays]]:
         """The rows and arrays of each batch, the longest first."""
@@ -84,13 +74,12 @@ class SortedBatches:
         size = batch_size(len(order), self._streams)
         for start in range(0, len(order), size):
             rows = order[start : start + size]
-            ids, mask, types = np.zeros((3, len(rows), len(inputs[rows[0]][0])), np.int64)
-            ids[:] = self._tokenizer.pad_token_id
+            arrays = np.zeros((3, len(rows), len(inputs[rows[0]][0])), np.int64)
+            arrays[0] = self._tokenizer.pad_token_id
             for place, row in enumerate(rows):
-                length = len(inputs[row][0])
-                ids[place, :length], types[place, :length] = inputs[row]
-                mask[place, :length] = 1
-            yield rows, [ids, mask, types]
+                ids, types = inputs[row]
+                arrays[:, place, : len(ids)] = ids, [1] * len(ids), types
+            yield rows, arrays
 
     def _encode(self, texts: Sequence[Texts]) -> list[tuple[list[int], list[int]]]:
         """Token ids and token types of each input; with three texts as duoBERT has them, cut at
@@ -98,10 +87,10 @@ class SortedBatches:
         """
         columns = [list(column) for column in zip(*texts, strict=True)]
         if len(columns) == 2:
-            found = self._tokenizer(
+            pairs = self._tokenizer(
                 *columns, truncation=True, max_length=512, return_token_type_ids=True
             )
-            return list(zip(found["input_ids"], found["token_type_ids"], strict=True))
+            return list(zip(pairs["input_ids"], pairs["token_type_ids"], strict=True))
         encoded = (
             self._tokenizer(column, add_special_tokens=False)["input_ids"] for column in columns
         )
@@ -109,94 +98,37 @@ class SortedBatches:
         inputs = []
         for query, one, other in zip(*encoded, strict=True):
             parts = [[cls, *query[:62], sep], [*one[:223], sep], [*other[:223], sep]]
-            inputs.append(
-                ([*chain(*parts)], [kind for kind, part in enumerate(parts) for _ in part])
-            )
+            types = [kind for kind, part in enumerate(parts) for _ in part]
+            inputs.append(([*chain(*parts)], types))
         return inputs
 
 
-def openvino_engine(
-    precision: str, folder: str, threads: int, calibration: Sequence[Texts]
-) -> SortedBatches:
-    """OpenVINO, as many streams as threads. int8 quantizes weights and activations with NNCF."""
+def openvino_engine(folder: str, threads: int) -> SortedBatches:
+    """OpenVINO in bfloat16, as many streams as threads."""
     import openvino
+    import torch
 
-    shape = openvino.PartialShape([-1, -1])
-    model = openvino.convert_model(_load(folder), example_input=_example(), input=[shape] * 3)
-    if precision == "int8":
-        import nncf
-
-        some = [arrays for _, arrays in SortedBatches(folder, _no_forward, 4).batches(calibration)]
-        dataset = nncf.Dataset(some[:: max(1, len(some) // _CALIBRATION_BATCHES)])
-        model = nncf.quantize(
-            model, dataset, model_type=nncf.ModelType.TRANSFORMER, subset_size=_CALIBRATION_BATCHES
-        )
-    hint = "f32" if precision == "float32" else "bf16"
+    ids = torch.full((2, 150), 7)
+    mask = torch.ones_like(ids)
+    # A mask of ones alone would be traced as none.
+    mask[1, 100:] = 0
+    model = openvino.convert_model(
+        _load(folder),
+        example_input=(ids, mask, torch.zeros_like(ids)),
+        input=[openvino.PartialShape([-1, -1])] * 3,
+    )
     settings = {
-        "INFERENCE_PRECISION_HINT": hint,
+        "INFERENCE_PRECISION_HINT": "bf16",
         "NUM_STREAMS": threads,
         "INFERENCE_NUM_THREADS": threads,
     }
     compiled = openvino.Core().compile_model(model, "CPU", settings)
 
     def forward(arrays: Arrays) -> Log:
-        logits: Log = compiled.create_infer_request().infer(arrays)[0].copy()
+        logits: Log = compiled.create_infer_request().infer(list(arrays))[0].copy()
         return logits
 
     return SortedBatches(folder, forward, threads)
-
-
-def onnx_engine(precision: str, folder: str, threads: int) -> SortedBatches:
-    """ONNX Runtime, a thread for each of several batches. int8 quantizes the weights, and
-    activations as they come.
-    """
-    import onnxruntime
-    import torch
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    with TemporaryDirectory(prefix="beamrank-bench-") as work:
-        path = Path(work, "model.onnx")
-        torch.onnx.export(
-            _load(folder),
-            _example(),
-            str(path),
-            dynamo=False,
-            input_names=list(_NAMES),
-            output_names=["logits"],
-            dynamic_axes={name: {0: "b", 1: "n"} for name in _NAMES},
-            opset_version=17,
-        )
-        if precision == "int8":
-            quantized = Path(work, "int8.onnx")
-            quantize_dynamic(path, quantized, weight_type=QuantType.QInt8)
-            path = quantized
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        session = onnxruntime.InferenceSession(
-            str(path), options, providers=["CPUExecutionProvider"]
-        )
-    names = [each.name for each in session.get_inputs()]
-
-    def forward(arrays: Arrays) -> Log:
-        logits: Log = session.run(None, {name: arrays[_NAMES.index(name)] for name in names})[0]
-        return logits
-
-    return SortedBatches(folder, forward, threads)
-
-
-def compiled_engine(dtype: str, folder: str, threads: int) -> SortedBatches:
-    """torch.compile, all threads for each batch."""
-    import torch
-
-    torch.set_num_threads(threads)
-    model = torch.compile(_load(folder).to(getattr(torch, dtype)), dynamic=True)
-
-    def forward(arrays: Arrays) -> Log:
-        with torch.inference_mode():
-            logits: Log = model(*map(torch.from_numpy, arrays)).float().numpy()
-        return logits
-
-    return SortedBatches(folder, forward, 1)
 
 
 def _load(folder: str) -> "torch.nn.Module":
@@ -222,17 +154,3 @@ def _load(folder: str) -> "torch.nn.Module":
             return logits
 
     return Classifier()
-
-
-def _example() -> tuple["torch.Tensor", ...]:
-    import torch
-
-    ids = torch.full((2, 150), 7)
-    mask = torch.ones_like(ids)
-    # A mask of ones alone would be traced as none.
-    mask[1, 100:] = 0
-    return ids, mask, torch.zeros_like(ids)
-
-
-def _no_forward(arrays: Arrays) -> Log:
-    raise AssertionError(arrays)

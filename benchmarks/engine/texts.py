@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.datasets.squad import read_squad
-from benchmarks.engine.shapes import EMBEDDED
-from models.checkpoints.checkpoint import resolve_checkpoint
+from benchmarks.synthetic import vocabulary
 
 DEPTH = 20
 Texts = tuple[str, ...]
@@ -30,16 +29,16 @@ def real_inputs(archive: Path, count: int, segments: int) -> Inputs:
     the most part.
     """
     squad = read_squad(archive)
-    place_of = {doc.doc_id: place for place, doc in enumerate(squad.passages)}
-    questions = -(-count // DEPTH)
     texts: list[Texts] = []
     relevant = []
+    place_of = {doc.doc_id: place for place, doc in enumerate(squad.passages)}
+    questions = -(-count // DEPTH)
     for number in range(questions):
         topic = squad.topics[number * len(squad.topics) // questions]
         own = place_of[next(iter(squad.qrels[topic.query_id]))]
         first = min(max(0, own - number % DEPTH), len(squad.passages) - DEPTH)
         docs = [doc.text for doc in squad.passages[first : first + DEPTH]]
-        other = [docs[place - 1 :] + docs[: place - 1] for place in range(1, segments)]
+        other = [docs[place:] + docs[:place] for place in range(segments - 1)]
         texts += zip([topic.text] * DEPTH, *other, strict=True)
         relevant.append(own - first if segments == 2 else -1)
     return Inputs(texts[:count], relevant)
@@ -47,13 +46,7 @@ def real_inputs(archive: Path, count: int, segments: int) -> Inputs:
 
 def even_inputs(count: int, tokens: int, segments: int) -> Inputs:
     """Inputs of so many tokens, special tokens included, of random words that are tokens."""
-    vocabulary = (
-        Path(resolve_checkpoint(EMBEDDED, "mono").folder, "vocab.txt")
-        .read_text("utf-8")
-        .split("\n")
-    )
-    words = [word for word in vocabulary if word.isascii() and word.isalpha() and word.islower()]
-    drawn = np.random.default_rng(0).choice(words, (count, tokens - segments - 1))
+    drawn = np.random.default_rng(0).choice(vocabulary(), (count, tokens - segments - 1))
     texts = [
         (" ".join(row[:8]), *(" ".join(each) for each in np.array_split(row[8:], segments - 1)))
         for row in drawn

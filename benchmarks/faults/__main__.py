@@ -12,7 +12,6 @@ where this one ended. Of a case that breaks a rule, faults are left out as long 
 and the command of what remains is printed.
 """
 
-import argparse
 import json
 import sys
 from collections import defaultdict
@@ -30,9 +29,21 @@ from benchmarks.faults.worlds import Worlds
 _RESULTS = Path(__file__).resolve().parents[1] / "results" / "faults.jsonl"
 
 
+_OPTIONS = {
+    "--seed": (0, "of all that is random"),
+    "--count": (100, "cases, from 0"),
+    "--only": (int, "the number of one case"),
+    "--keep": ([int], "with --only: the numbers of its faults, from 0"),
+    "--runners": (list(RUNNERS), "the runners that are drawn"),
+    "--folder": (Path, "of collections, and of cases that broke a rule"),
+    "--results": (_RESULTS, "JSON lines"),
+    "--table": (False, "print the outcomes of the results by kind"),
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Plays cases; 1 if one of them breaks a rule."""
-    options = _parser().parse_args(arguments)
+    options = parser_of("benchmarks.faults", __doc__, _OPTIONS).parse_args(arguments)
     if options.table:
         print("\n".join(table(read(options.results))))
         return 0
@@ -81,10 +92,8 @@ def _minimised(case: Case, worlds: Worlds, stores: Stores, folder: Path) -> str:
     kept = list(range(len(case.faults)))
     for fault in tuple(kept):
         fewer = [each for each in kept if each != fault]
-        if (
-            fewer
-            and play(case.keep(fewer), worlds, stores, folder / f"case-{case.number}-fewer").broken
-        ):
+        again = folder / f"case-{case.number}-fewer"
+        if fewer and play(case.keep(fewer), worlds, stores, again).broken:
             kept = fewer
     return (
         f"python -m benchmarks.faults --seed {case.seed} --only {case.number} --keep "
@@ -94,18 +103,16 @@ def _minimised(case: Case, worlds: Worlds, stores: Stores, folder: Path) -> str:
 
 def _line(case: Case, outcome: Outcome) -> dict[str, Any]:
     """A case as a line of the results."""
-    faults = [
-        [fault.kind, struck] for fault, struck in zip(case.faults, outcome.struck, strict=True)
-    ]
-    setup = case.setup._asdict()
-    found = {
+    kinds = [fault.kind for fault in case.faults]
+    return {
         "seed": case.seed,
         "number": case.number,
-        **setup,
-        "faults": faults,
+        **case.setup._asdict(),
+        "faults": list(zip(kinds, outcome.struck, strict=True)),
         "codes": outcome.codes,
+        "seconds": outcome.seconds,
+        "broken": outcome.broken[:300],
     }
-    return {**found, "seconds": outcome.seconds, "broken": outcome.broken[:300]}
 
 
 def read(results: Path) -> list[dict[str, Any]]:
@@ -123,30 +130,11 @@ def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
             for row in (kind, f"all with `{line['runner']}`", "all"):
                 found[row].append((struck, bool(line["broken"])))
     rows = ["| fault | drawn | struck | in cases that broke a rule |", "|---|---|---|---|"]
-    for row, outcomes in sorted(
-        found.items(), key=lambda each: (each[0] == "all", each[0].startswith("all"), each[0])
-    ):
-        struck, broken = (sum(column) for column in zip(*outcomes, strict=True))
-        rows.append(f"| {row} | {len(outcomes):,} | {struck:,} | {broken:,} |")
-    return [
-        *rows,
-        "",
-        f"Cases: {len(lines):,}; broke a rule: {sum(bool(line['broken']) for line in lines):,}.",
-    ]
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("benchmarks.faults", __doc__)
-    add = parser.add_argument
-    add("--seed", type=int, default=0, help="of all that is random (%(default)s)")
-    add("--count", type=int, default=100, help="cases, from 0 (%(default)s)")
-    add("--only", type=int, help="the number of one case")
-    add("--keep", type=int, nargs="*", help="with --only: the numbers of its faults, from 0")
-    add("--runners", nargs="+", default=list(RUNNERS), choices=RUNNERS, help="(%(default)s)")
-    add("--folder", type=Path, help="of collections, and of cases that broke a rule")
-    add("--results", type=Path, default=_RESULTS, help="JSON lines (%(default)s)")
-    add("--table", action="store_true", help="print the outcomes of the results by kind")
-    return parser
+    for row in sorted(found, key=lambda row: (row == "all", row.startswith("all"), row)):
+        struck, broken = (sum(column) for column in zip(*found[row], strict=True))
+        rows.append(f"| {row} | {len(found[row]):,} | {struck:,} | {broken:,} |")
+    broken = sum(bool(line["broken"]) for line in lines)
+    return [*rows, "", f"Cases: {len(lines):,}; broke a rule: {broken:,}."]
 
 
 if __name__ == "__main__":

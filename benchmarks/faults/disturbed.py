@@ -17,7 +17,6 @@ import psutil
 from benchmarks.faults.cases import (
     BETWEEN,
     DAMAGES,
-    DURING,
     FULL_DISK,
     INPUTS,
     JAVA_ENGINES,
@@ -27,7 +26,6 @@ from benchmarks.faults.cases import (
     REUSED,
     SERVER,
     SIGNALS,
-    WEATHERS,
     WORKER,
     Case,
     Fault,
@@ -126,15 +124,8 @@ class DisturbedRun:
 
     def words(self) -> list[str]:
         """The command of a run on the local runner."""
-        setup = self.case.setup
-        words = [
-            "run",
-            str(self.folder / "config.yaml"),
-            "--output",
-            self.url,
-            "--retries",
-            str(setup.retries),
-        ]
+        setup, config = self.case.setup, str(self.folder / "config.yaml")
+        words = ["run", config, "--output", self.url, "--retries", str(setup.retries)]
         words += ["--set", f"shards={setup.shards}"]
         if setup.reuse:
             words += ["--reuse", str(self.folder / "earlier")]
@@ -151,7 +142,7 @@ class DisturbedRun:
         whether it struck.
         """
         self.others, self.changed = [], set()
-        strike = self._strike_of(fault) if fault else None
+        strike = self._strike_of(fault.kind) if fault else None
         early = fault is not None and fault.kind.endswith((BETWEEN, REUSED))
         struck = bool(fault and strike and early and strike(fault))
         builds_index = fault is not None and self._begin_again(fault)
@@ -183,23 +174,29 @@ class DisturbedRun:
     def _expected(self) -> float:
         """What a launch adds to `_amount`, at least."""
         stages = len(draw_world(self.case.seed, self.case.setup.world).keys["cascade"]) + 2
-        files = (2 * self.case.setup.shards + 2) * stages + 6
-        return max(0.9 * files - len(self.files.files()), 1) * (
-            1 if self.weather is None else _REQUESTS
-        )
+        files = 0.9 * ((2 * self.case.setup.shards + 2) * stages + 6)
+        requests = 1 if self.weather is None else _REQUESTS
+        return max(files - len(self.files.files()), 1) * requests
 
     def _amount(self) -> int:
         return len(self.files.files()) if self.weather is None else self.weather.requests
 
-    def _strike_of(self, fault: Fault) -> Callable[[Fault], bool] | None:
+    def _strike_of(self, kind: str) -> Callable[[Fault], bool] | None:
         """What a fault does at its moment; None for one that a launcher begins with."""
-        strikes: dict[str, Callable[[Fault], bool]] = {
-            **{
-                f"{name} of {role}": partial(self._signal, name, role)
-                for name in SIGNALS
-                for role in _ROLES
-            },
-            **{f"a store that {name}": partial(self._weather, name) for name in WEATHERS},
+        what, _, whose = kind.partition(" of ")
+        if what in SIGNALS:
+            return partial(self._signal, what, whose)
+        if kind.startswith("a store that "):
+            return partial(self._weather, kind.removeprefix("a store that "))
+        for name in INPUTS:
+            if kind.startswith(f"the {name} changes"):
+                return partial(self._change, name)
+        for name in DAMAGES:
+            if kind.startswith(name):
+                among = self.indexes if OF_INDEX in kind else [self.files]
+                reused = Output(str(self.folder / "earlier"))
+                return partial(self._damage, name, [reused] if kind.endswith(REUSED) else among)
+        others: dict[str, Callable[[Fault], bool]] = {
             "a launcher stops while another one runs": self._stop_while_another_runs,
             "two launchers": partial(self._start_more, 1),
             "three launchers": partial(self._start_more, 2),
@@ -207,28 +204,13 @@ class DisturbedRun:
             "a read-only folder": self._close_folder,
             FULL_DISK: self._fill_disk,
         }
-        for name in INPUTS:
-            strikes |= dict.fromkeys(
-                (f"the {name} changes", f"the {name} changes {BETWEEN}"),
-                partial(self._change, name),
-            )
-        for kind in DAMAGES:
-            strikes[f"{kind} {REUSED}"] = partial(
-                self._damage, kind, [Output(str(self.folder / "earlier"))]
-            )
-            for when in (BETWEEN, DURING):
-                strikes[f"{kind} {when}"] = partial(self._damage, kind, [self.files])
-                strikes[f"{kind} {OF_INDEX} {when}"] = partial(self._damage, kind, self.indexes)
-        return strikes.get(fault.kind)
+        return others.get(kind)
 
     def _damage(self, kind: str, among: list[Output], fault: Fault) -> bool:
         # A file may be replaced while it is damaged.
         with suppress(FileNotFoundError, IndexError):
-            return bool(
-                damage(
-                    fault.drawn.choice([each for each in among if each.files()]), kind, fault.drawn
-                )
-            )
+            output = fault.drawn.choice([each for each in among if each.files()])
+            return bool(damage(output, kind, fault.drawn))
         return False
 
     def _one(self, fault: Fault) -> Launch:
@@ -239,17 +221,13 @@ class DisturbedRun:
         while.
         """
         self.killed |= name == "SIGKILL"
-        above = (
-            [self._pool]
-            if role == WORKER and self.case.setup.runner == "pool"
-            else [one.pid for one in self.own]
-        )
         with suppress(psutil.Error, IndexError):
             found = [psutil.Process(self._one(fault).pid)]
             if role != LAUNCHER:
-                found = [
-                    each for pid in above for each in children_of(pid) if _has(each, _ROLES[role])
-                ]
+                of_pool = role == WORKER and self.case.setup.runner == "pool"
+                above = [self._pool] if of_pool else [one.pid for one in self.own]
+                below = (each for pid in above for each in children_of(pid))
+                found = [each for each in below if _has(each, _ROLES[role])]
             process = found[fault.seed % max(len(found), 1)]
             time.sleep(fault.drawn.random() if role == JVM else 0)
             process.send_signal(getattr(signal, name))
@@ -281,9 +259,8 @@ class DisturbedRun:
     def _close_folder(self, fault: Fault) -> bool:
         output = self.folder / "out"
         output.mkdir(exist_ok=True)
-        folder = fault.drawn.choice(
-            [output, *sorted(path for path in output.rglob("*") if path.is_dir())]
-        )
+        below = sorted(path for path in output.rglob("*") if path.is_dir())
+        folder = fault.drawn.choice([output, *below])
         folder.chmod(0o555)
         self.undo.callback(folder.chmod, 0o755)
         return True

@@ -54,18 +54,15 @@ def measure(
         output = folder / f"out-{len(samples)}"
         of_process = run(output)
         shutil.rmtree(output)
-        files = {name: float(sum(map(len, [*_walk(folder / name)]))) for name in ("tmp", "cache")}
-        samples.append(
-            {**of_process, **{f"files in {name}": count for name, count in files.items()}}
-        )
+        files = {
+            f"files in {name}": float(sum(len(names) for *_, names in os.walk(folder / name)))
+            for name in ("tmp", "cache")
+        }
+        samples.append({**of_process, **files})
         if results is not None:
             with results.open("a") as file:
                 file.write(json.dumps(samples[-1]) + "\n")
     return samples
-
-
-def _walk(folder: Path) -> list[list[str]]:
-    return [names for _, _, names in os.walk(folder)]
 
 
 def _run_here(config: Path) -> Callable[[Path], Sample]:
@@ -101,14 +98,17 @@ def _run_apart(config: Path) -> Callable[[Path], Sample]:
     return once
 
 
+_OPTIONS = {
+    "--minutes": (90.0, "how long"),
+    "--apart": (False, "each run is a command of its own"),
+    "--folder": (Path, "of the collection and the outputs"),
+    "--results": (Path, "JSON lines, one a run"),
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures, and prints the slopes as a table."""
-    parser = parser_of("benchmarks.faults.growth", __doc__)
-    parser.add_argument("--minutes", type=float, default=90, help="how long (%(default)s)")
-    parser.add_argument("--apart", action="store_true", help="each run is a command of its own")
-    parser.add_argument("--folder", type=Path, help="of the collection and the outputs")
-    parser.add_argument("--results", type=Path, help="JSON lines, one a run")
-    options = parser.parse_args(arguments)
+    options = parser_of("benchmarks.faults.growth", __doc__, _OPTIONS).parse_args(arguments)
     with work_folder(options.folder) as folder:
         for each in ("tmp", "cache"):
             (folder / each).mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,17 +82,17 @@ class _Player(DisturbedRun):
 
     def play(self) -> None:
         """Raises BrokenRuleError where something does not hold."""
-        expected = self.worlds.undisturbed(self.case.setup.world)
-        finished = [fault.kind.endswith(FINISHED) for fault in self.case.faults]
-        for at, fault in enumerate(self.case.faults):
-            if not finished[at]:
-                self.outcome.struck[at] = self._disturb(fault)
+        expected = self.worlds.undisturbed(self.case.setup.world, "")
+        struck, faults = self.outcome.struck, list(enumerate(self.case.faults))
+        finished = [each for each in faults if each[1].kind.endswith(FINISHED)]
+        for at, fault in faults:
+            if (at, fault) not in finished:
+                struck[at] = self._disturb(fault)
         self._resume()
         self._check_nothing_is_left()
-        for at, fault in enumerate(self.case.faults):
-            if finished[at]:
-                self.outcome.struck[at] = self._damage_finished(fault)
-                self._resume()
+        for at, fault in finished:
+            struck[at] = self._damage_finished(fault)
+            self._resume()
         self._command("gc", self.url, "--yes", "--min-age-hours", "0")
         found = self._verify()
         if found["findings"] or found["stray"]:
@@ -122,23 +122,19 @@ class _Player(DisturbedRun):
         # What was written may be damaged afterwards: `verify` finds that.
         damaged = fault is not None and fault.kind in [f"{kind} {DURING}" for kind in DAMAGES]
         if done and not self.others and not damaged:
-            world = self.case.setup.world
-            allowed = [
-                self.worlds.undisturbed(world),
-                *(self.worlds.undisturbed(world, each) for each in self.changed),
-            ]
+            worlds = ("", *self.changed)
+            allowed = [self.worlds.undisturbed(self.case.setup.world, each) for each in worlds]
             self._check_runs("a launcher ended with 0, and", allowed)
         self.done = done and not self.others and not self.changed
         return self.done, struck
 
     def _resume(self) -> None:
         """Launches without faults until the run is done, and follows the advice of `verify`."""
+        # Nothing may have read what was damaged: a run ends with 0, and `verify` finds it.
+        damaged = any(each.kind.endswith((BETWEEN, DURING, FINISHED)) for each in self.case.faults)
         for _ in range(_MOST_RESUMES):
             done = self._launch()[0]
-            # Nothing may have read what was damaged: a run ends with 0, and `verify` finds it.
-            if done and not any(
-                fault.kind.endswith((BETWEEN, DURING, FINISHED)) for fault in self.case.faults
-            ):
+            if done and not damaged:
                 return
             found = self._verify()
             if done and not found["findings"]:
@@ -208,14 +204,11 @@ class _Player(DisturbedRun):
         if ended.code > 0 and not explained:
             raise BrokenRuleError(f"{name} ended with {ended.code} without an error: {tail!r}")
 
-    def _check_runs(self, when: str, allowed: Collection[Content]) -> None:
-        found, expected = read_runs(self.url), next(iter(allowed))
+    def _check_runs(self, when: str, allowed: Sequence[Content]) -> None:
+        found, expected = read_runs(self.url), allowed[0]
         if found not in allowed:
-            wrong = [
-                name
-                for name in sorted({*found, *expected})
-                if found.get(name) != expected.get(name)
-            ]
+            names = sorted({*found, *expected})
+            wrong = [name for name in names if found.get(name) != expected.get(name)]
             raise BrokenRuleError(
                 f"{when} its runs are not those of an undisturbed run: {', '.join(wrong)}"
             )

@@ -34,7 +34,7 @@ class Worlds:
         """Writes a collection into a new folder, with the index of BM25, where it has one, or
         without.
         """
-        self.undisturbed(number)
+        self.undisturbed(number, "")
         ignored = shutil.ignore_patterns(*_OUTPUTS, *([] if with_index else ["index"]))
         shutil.copytree(self._written(number, ""), folder, ignore=ignored)
 
@@ -54,7 +54,7 @@ class Worlds:
             if source.exists():
                 shutil.copyfile(source, folder / name)
 
-    def _undisturbed(self, number: int, changed: str = "") -> Content:
+    def _undisturbed(self, number: int, changed: str) -> Content:
         """What a run leaves that nothing disturbs; `changed` is an input with other content."""
         return read_runs(str(self._run(self._written(number, changed), "out", [])))
 
@@ -76,18 +76,10 @@ class Worlds:
     def _run(self, folder: Path, name: str, arguments: Sequence[str]) -> Path:
         done = folder / f"{name}.done"
         if not done.exists():
-            words = [
-                "run",
-                str(folder / "config.yaml"),
-                "--output",
-                str(folder / name),
-                "--only",
-                "0/1",
-                *arguments,
-            ]
-            ended = Launch(folder, words, {"BEAMRANK_CACHE": str(self.folder / "cache")}).end(
-                _PATIENCE_SECONDS
-            )
+            words = ["run", str(folder / "config.yaml"), "--output", str(folder / name)]
+            cache = {"BEAMRANK_CACHE": str(self.folder / "cache")}
+            launch = Launch(folder, [*words, "--only", "0/1", *arguments], cache)
+            ended = launch.end(_PATIENCE_SECONDS)
             if ended.code != 0:
                 raise RuntimeError(f"an undisturbed run ended with {ended.code}:\n{ended.stderr}")
             done.touch()
@@ -96,34 +88,29 @@ class Worlds:
 
 def _write(seed: int, number: int, changed: str, folder: Path) -> None:
     """Writes a collection with tiny models, with other content in one of its inputs."""
-    from tests.support.checkpoints import LETTERS, save_tiny
+    from tests.support.checkpoints import LETTERS, save_pair, save_tiny
     from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
 
     world = draw_world(seed, number)
-    ids = [f"q{topic}" for topic in world.topics]
-
-    def texts(given: Mapping[str, str], name: str) -> dict[str, str]:
-        return {
-            key: text.replace("amber", "basil") if changed == name else text
-            for key, text in given.items()
-        }
-
-    topics = texts({query_id: TOPICS[query_id] for query_id in ids}, "list of topics")
-    step = -1 if changed == "given run" else 1
-    judged = (
-        {query_id: CANDIDATES[query_id][1] for query_id in ids}
-        if changed == "list of judgments"
-        else None
-    )
-    candidates = {query_id: CANDIDATES[query_id][::step] for query_id in ids}
+    topics = {f"q{topic}": TOPICS[f"q{topic}"] for topic in world.topics}
+    docs, step, judged = DOCS, 1, None
+    if changed == "corpus":
+        docs = _without_amber(DOCS)
+    if changed == "list of topics":
+        topics = _without_amber(topics)
+    if changed == "given run":
+        step = -1
+    if changed == "list of judgments":
+        judged = {query_id: CANDIDATES[query_id][1] for query_id in topics}
+    candidates = {query_id: CANDIDATES[query_id][::step] for query_id in topics}
     new = folder.with_name(f".{folder.name}")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     sizes = {"max_length": 64, "max_query_length": 16}
-    collection = SmallCollection(new, texts(DOCS, "corpus"), topics, input=sizes, **world.keys)
-    (
-        collection.with_index(9) if world.first == "bm25" else collection.given_run(candidates)
-    ).with_qrels(judged)
+    collection = SmallCollection(new, docs, topics, input=sizes, **world.keys)
+    is_bm25 = world.first == "bm25"
+    given = collection.with_index(9) if is_bm25 else collection.given_run(candidates)
+    given.with_qrels(judged)
     if world.first == "table":
         collection.keys["candidates"]["run"] = "given.parquet"
         rows = [
@@ -132,16 +119,15 @@ def _write(seed: int, number: int, changed: str, folder: Path) -> None:
             for rank, doc_id in enumerate(doc_ids, 1)
         ]
         pq.write_table(pa.Table.from_pylist(rows), new / "given.parquet")
-    save_tiny(
-        new / "mono",
-        LETTERS,
-        7 if changed == "checkpoint" else 2,
-        type_vocab_size=2,
-        num_hidden_layers=1,
-    )
-    save_tiny(new / "duo", LETTERS, 3, type_vocab_size=3, num_hidden_layers=1)
+    save_pair(new, num_hidden_layers=1)
+    if changed == "checkpoint":
+        save_tiny(new / "mono", LETTERS, 7, type_vocab_size=2, num_hidden_layers=1)
     collection.path.touch()
     new.rename(folder)
+
+
+def _without_amber(texts: Mapping[str, str]) -> dict[str, str]:
+    return {key: text.replace("amber", "basil") for key, text in texts.items()}
 
 
 def read_runs(output: str) -> Content:

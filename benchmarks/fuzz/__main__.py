@@ -8,32 +8,32 @@ its traceback, once for each place. `python -m benchmarks.fuzz.guided` lets Athe
 
 import fnmatch
 import json
+import multiprocessing
 import os
 import random
+import resource
 import shutil
-import signal
 import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
-
-import psutil
 
 from beamrank.storage import digested
 from benchmarks.commands import parser_of
 from benchmarks.fuzz.inputs import mutate
 from benchmarks.fuzz.seeds import ROOT
 from benchmarks.fuzz.targets import TARGETS, Target
-from benchmarks.fuzz.watch import OverrunError, Prepared, attempt, prepare
+from benchmarks.fuzz.watch import Prepared, attempt, prepare
 
 _POOL = 200
 _LARGEST_BYTES = 1 << 16
 _SLACK_SECONDS = 120
-_OURS = ("/beamrank/", "/models/", "/contrib/", "/pipelines/", "/transforms/")
+_OURS = ("beamrank/", "models/", "contrib/", "pipelines/", "transforms/")
 
 
 @dataclass
@@ -48,11 +48,11 @@ class Counts:
 
     def add(self, more: "Counts") -> None:
         """Adds those of a later start."""
-        self.inputs, self.read = self.inputs + more.inputs, self.read + more.read
+        self.inputs += more.inputs
+        self.read += more.read
         self.seconds = round(self.seconds + more.seconds, 1)
         self.slowest_ms = round(max(self.slowest_ms, more.slowest_ms), 1)
-        for place, count in more.found.items():
-            self.found[place] = self.found.get(place, 0) + count
+        self.found = dict(Counter(self.found) + Counter(more.found))
 
 
 class Session:
@@ -64,24 +64,17 @@ class Session:
 
     def try_one(self, content: bytes, rng: random.Random) -> None:
         """Tries an input, and keeps it where it fails."""
-        start = time.process_time()
+        start, is_read, counts = time.process_time(), False, self.counts
         try:
             is_read = attempt(self.prepared, content)
-        except (Exception, OverrunError) as error:
-            self._keep(content, error)
-            is_read = False
+        except (KeyboardInterrupt, SystemExit):
+            raise
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt | SystemExit):
-                raise
             self._keep(content, error)
-            is_read = False
         took = time.process_time() - start
-        counts = self.counts
-        counts.inputs, counts.read, counts.seconds = (
-            counts.inputs + 1,
-            counts.read + is_read,
-            counts.seconds + took,
-        )
+        counts.inputs += 1
+        counts.read += is_read
+        counts.seconds += took
         counts.slowest_ms = max(counts.slowest_ms, 1000 * took)
         if is_read and len(content) < _LARGEST_BYTES:
             at = rng.randrange(_POOL)
@@ -104,13 +97,10 @@ class Session:
 def place_of(error: BaseException) -> str:
     """The last place of ours in a traceback."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [
-        each
-        for each in frames
-        if any(part in each.filename for part in _OURS) and "/site-packages/" not in each.filename
-    ]
-    last = (ours or list(frames))[-1]
-    return f"{os.path.relpath(last.filename, ROOT)}:{last.lineno}"
+    names = [os.path.relpath(frame.filename, ROOT) for frame in frames]
+    ours = [at for at, name in enumerate(names) if name.startswith(_OURS)]
+    at = (ours or [-1])[-1]
+    return f"{names[at]}:{frames[at].lineno}"
 
 
 def run_target(target: Target, seed: str, seconds: float, work: Path, kept: Path) -> Counts:
@@ -126,68 +116,49 @@ def run_target(target: Target, seed: str, seconds: float, work: Path, kept: Path
 
 def forked(target: Target, run: Callable[[Path], Counts], seconds: float, kept: Path) -> Counts:
     """The counts of a function in a process of its own; its end by a signal is a finding."""
-    work = Path(
-        tempfile.mkdtemp(
-            prefix="beamrank-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
-        )
-    )
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
+    in_memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    with tempfile.TemporaryDirectory(prefix="beamrank-fuzz-", dir=in_memory) as folder:
+        work = Path(folder)
+
+        def count() -> None:
+            most = int(seconds + _SLACK_SECONDS)
+            resource.setrlimit(resource.RLIMIT_CPU, (most, most))
             (work / "counts").write_text(json.dumps(asdict(run(work))))
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    ended, status, process = 0, 0, psutil.Process(child)
-    while not ended and sum(process.cpu_times()[:2]) < seconds + _SLACK_SECONDS:
-        time.sleep(0.2)
-        ended, status = os.waitpid(child, os.WNOHANG)
-    if not ended:
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-    counts = Counts()
-    if status == 0:
-        counts = Counts(**json.loads((work / "counts").read_text()))
-    else:
-        what = f"ended with {status}" if ended else "hangs"
-        counts.found[what] = 1
+
+        process = multiprocessing.get_context("fork").Process(target=count)
+        process.start()
+        process.join()
+        if process.exitcode == 0:
+            return Counts(**json.loads((work / "counts").read_text()))
+        what = f"ended with {process.exitcode}"
         shutil.copytree(work, kept / f"{target.name} {what}".replace(" ", "_"), dirs_exist_ok=True)
-    shutil.rmtree(work, ignore_errors=True)
-    return counts
+        return Counts(found={what: 1})
+
+
+_OPTIONS = {
+    "--seconds": (600.0, "of the processor, in sum"),
+    "--targets": ("*", "a pattern of names"),
+    "--seed": ("0", "of the inputs"),
+    "--results": (Path, "JSON to which the counts are added"),
+    "--kept": (Path("build/fuzz"), "the folder of inputs that fail"),
+}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the campaign; returns 1 where something was found."""
-    parser = parser_of("benchmarks.fuzz", __doc__)
-    parser.add_argument("--seconds", type=float, default=600.0, help="of the processor, in sum")
-    parser.add_argument("--targets", default="*", help="a pattern of names")
-    parser.add_argument("--seed", default="0")
-    parser.add_argument("--results", type=Path, help="JSON to which the counts are added")
-    parser.add_argument(
-        "--kept", type=Path, default=Path("build/fuzz"), help="the folder of inputs that fail"
-    )
-    options = parser.parse_args(arguments)
+    options = parser_of("benchmarks.fuzz", __doc__, _OPTIONS).parse_args(arguments)
     options.kept.mkdir(parents=True, exist_ok=True)
     chosen = [target for target in TARGETS if fnmatch.fnmatch(target.name, options.targets)]
     # A file that was just written would be waited for.
     digested._TICK_NANOSECONDS = 0
-    seconds = options.seconds / len(chosen)
-    found = 0
+    seconds, found = options.seconds / len(chosen), 0
     for target in chosen:
-        table: dict[str, Any] = {}
-        if options.results and options.results.exists():
-            table = json.loads(options.results.read_text())
+        results: Path | None = options.results
+        table = json.loads(results.read_text()) if results and results.exists() else {}
         counts = Counts(**table.get(target.name, {}))
         seed = f"{options.seed} {target.name} {counts.inputs}"
-        new = forked(
-            target,
-            lambda work: run_target(target, seed, seconds, work, options.kept),  # noqa: B023
-            seconds,
-            options.kept,
-        )
+        run = partial(run_target, target, seed, seconds, kept=options.kept)
+        new = forked(target, run, seconds, options.kept)
         counts.add(new)
         print(
             f"{target.name}: {new.inputs:,} inputs, {new.read:,} read, slowest "
@@ -196,10 +167,9 @@ def main(arguments: Sequence[str]) -> int:
             flush=True,
         )
         found += len(new.found)
-        if options.results:
-            options.results.write_text(
-                json.dumps({**table, target.name: asdict(counts)}, indent=1) + "\n"
-            )
+        if results:
+            table[target.name] = asdict(counts)
+            results.write_text(json.dumps(table, indent=1) + "\n")
     return int(found > 0)
 
 

@@ -1,37 +1,22 @@
 """Small files that unpack to much, and headers that claim much."""
 
-import bz2
 import gzip
 import json
 import lzma
-import tarfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from io import BytesIO
 
-import pyarrow as pa
-
+from benchmarks.fuzz.inputs import PACKED, to_tar
 from contrib.tensorflow2019.tensor_bundle import masked_crc
 
 WHOLE = 32 << 20
 """The bytes to which the files unpack."""
 
 
-def _tar(content: bytes) -> bytes:
-    sink = BytesIO()
-    with tarfile.open(fileobj=sink, mode="w:xz") as tar:
-        header = tarfile.TarInfo("docs.jsonl")
-        header.size = len(content)
-        tar.addfile(header, BytesIO(content))
-    return sink.getvalue()
-
-
 PACKERS: Mapping[str, Callable[[bytes], bytes]] = {
-    "gz": gzip.compress,
-    "bz2": bz2.compress,
+    **{name: lambda content, codec=codec: codec.dump([content]) for name, codec in PACKED.items()},  # type: ignore[misc]
     "xz": lambda content: lzma.compress(content, preset=0),
-    "zst": lambda content: bytes(pa.compress(content, "zstd", asbytes=True)),
-    "tar.xz": _tar,
+    "tar.xz": lambda content: to_tar(content, "w:xz"),
 }
 DOC = json.dumps({"id": "d", "contents": "amber " * 200}).encode() + b"\n"
 

@@ -7,6 +7,8 @@ import gzip
 import io
 import json
 import lzma
+import math
+import tarfile
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -28,106 +30,20 @@ def pick_from(drawn: bytes) -> Pick:
 
 
 _TOKENS = (
-    *(
-        b"",
-        b"\0",
-        b"\xff",
-        b"\xef\xbb\xbf",
-        b"\r",
-        b"\n\n",
-        b"\t",
-        b" ",
-        b'"',
-        b'""',
-        b",",
-        b"{",
-        b"}",
-        b"[[",
-        b"]",
-        b":",
-    ),
-    *(
-        b"#",
-        b"<DOC>",
-        b"</DOC>",
-        b"<!--",
-        b"<script>",
-        b"<top>",
-        b"<num>",
-        b".I 7\n",
-        b".W\n",
-        b"- ",
-        b"&a",
-        b"*a",
-        b"!!x ",
-    ),
-    *(
-        b"1e999",
-        b"-0",
-        b"NaN",
-        b"null",
-        b"0x10",
-        b"1_0",
-        b"9" * 400,
-        b"\xed\xa0\x80",
-        b"\\ud800",
-        b"\xe2\x80\xa8",
-        b"%ff",
-    ),
-    *(
-        b"../../x",
-        b"\x1b]0;x\x07",
-        b"q1",
-        b"d1",
-        b"\x9f",
-        b"\x83\x00",
-        b"\x7f\xff\xff\xff",
-        b"\xff" * 8,
-        b"PAR1",
-        b"\x1f\x8b",
-    ),
+    *rb"""" "" , { } [[ ] : # <DOC> </DOC> <!-- <script> <top> <num> &a *a""".split(),
+    *rb"1e999 -0 NaN null 0x10 1_0 \ud800 %ff ../../x q1 d1 PAR1".split(),
+    *(b"", b"\0", b"\xff", b"\xef\xbb\xbf", b"\r", b"\n\n", b"\t", b" ", b"9" * 400),
+    *(b".I 7\n", b".W\n", b"- ", b"!!x ", b"\xed\xa0\x80", b"\xe2\x80\xa8", b"\x1b]0;x\x07"),
+    *(b"\x9f", b"\x83\x00", b"\x7f\xff\xff\xff", b"\xff" * 8, b"\x1f\x8b"),
 )
 _DEEP: Any = []
 for _ in range(300):
     _DEEP = [_DEEP]
 _VALUES: tuple[Any, ...] = (
-    *(
-        None,
-        True,
-        -1,
-        0,
-        1,
-        7,
-        2**31,
-        2**63,
-        10**30,
-        1.5,
-        -0.0,
-        1e308,
-        float("inf"),
-        float("nan"),
-        [],
-        {},
-        [[]],
-        {"a": 1},
-    ),
-    *(
-        "",
-        "x",
-        "a b",
-        "../../x",
-        "\0",
-        "\ud800",
-        "\u2028",
-        "\x1b[2J",
-        "1",
-        "q1",
-        "d1",
-        "auto",
-        "x" * 5000,
-        b"\xff",
-        _DEEP,
-    ),
+    *(None, True, -1, 0, 1, 7, 2**31, 2**63, 10**30, 1.5, -0.0, 1e308, math.inf, math.nan),
+    *([], {}, [[]], {"a": 1}, "", "a b", "\0", "\ud800", "\u2028", "\x1b[2J", "x" * 5000, b"\xff"),
+    *("x", "../../x", "1", "q1", "d1", "auto"),
+    _DEEP,
 )
 
 
@@ -185,6 +101,15 @@ def _load_arrow(content: bytes) -> Any:
     table = pa.ipc.open_file(content).read_all()
     table.validate(full=True)
     return table.to_pydict()
+
+
+def to_tar(content: bytes, mode: str) -> bytes:
+    """An archive with one file of docs; the mode says how it is compressed."""
+    sink, header = io.BytesIO(), tarfile.TarInfo("docs.jsonl")
+    header.size = len(content)
+    with tarfile.open(fileobj=sink, mode=mode) as tar:  # type: ignore[call-overload]
+        tar.addfile(header, io.BytesIO(content))
+    return sink.getvalue()
 
 
 def to_lines(rows: Sequence[Any]) -> bytes:

@@ -22,10 +22,10 @@ from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.excluded import read_excluded
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.rejects import NO_LIMIT, Rejects
+from beamrank.formats.run_units import DigestedRun, RunReader, RunUnit
 from beamrank.formats.runs import read_run
 from beamrank.formats.schemas import NO_HINTS
 from beamrank.formats.topics import TopicsConfig, read_topics
-from beamrank.join.run_units import DigestedRun, RunReader
 from beamrank.storage.digested import DigestedFile, RowRange, digest_file
 from beamrank.storage.documents import SHORT, holds_content, sha256
 from beamrank.storage.row_files import open_rows, read_rows
@@ -45,11 +45,11 @@ Read = Callable[[str], int]
 _UNIT_BYTES = 1 << 26
 
 
-def corpus(form: str = "auto", **more: Any) -> Read:
+def corpus(**keys: Any) -> Read:
     """A corpus; some files are also read in small units, which hold the same docs."""
 
     def read(path: str) -> int:
-        config = CorpusConfig(path=path, format=form, **more)
+        config = CorpusConfig(path=path, **keys)
         ids, texts, bad = whole = _docs(config, _UNIT_BYTES)
         with suppress(BeamrankError):  # What looks like a paragraph of CBOR need not be one.
             assert not _is_drawn(path) or _docs(config, 64) == whole, "small units have other docs"
@@ -82,12 +82,12 @@ def _counted(rows: int, rejects: Rejects, path: str) -> int:
     return rows + rejects.count
 
 
-def topics(form: str = "auto", **more: Any) -> Read:
+def topics(**keys: Any) -> Read:
     """Topics."""
 
     def read(path: str) -> int:
         rejects = Rejects("topics", NO_LIMIT)
-        found = read_topics(TopicsConfig(path=path, format=form, **more), rejects)
+        found = read_topics(TopicsConfig(path=path, **keys), rejects)
         return _counted(len(found), rejects, path)
 
     return read
@@ -112,7 +112,7 @@ def run(path: str) -> int:
 
 def given_run(path: str) -> int:
     """A run that a job reads; some files are also read in small units, which hold as many rows."""
-    given = DigestedRun("", (DigestedFile(path, "", ""),), (os.path.getsize(path),), ("",))
+    given = DigestedRun("", (RunUnit(DigestedFile(path, "", ""), "", os.path.getsize(path)),))
     reader, counts = RunReader.of(given, NO_HINTS), []
     small_bytes = max(64, os.path.getsize(path) // 100)
     for unit_bytes in (_UNIT_BYTES, small_bytes) if _is_drawn(path) else (_UNIT_BYTES,):

@@ -1,7 +1,7 @@
 """Everything that beamrank reads: a table of files, what lies around them, and what reads them."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -15,7 +15,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer, Metaspace
 
 from beamrank.commit import listing
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import ScanReport
+from beamrank.commit.scans import ScanReport
 from beamrank.commit.shards import cut_shards
 from beamrank.commit.stage import StageRecord, described
 from beamrank.commit.status import Retry
@@ -26,19 +26,7 @@ from beamrank.storage.documents import checked_values
 from beamrank.storage.row_files import write_rows
 from benchmarks.fuzz import readers as read
 from benchmarks.fuzz import seeds
-from benchmarks.fuzz.inputs import (
-    ARROW,
-    CBOR,
-    JSON,
-    LINES,
-    PACKED,
-    PARQUET,
-    RECORDS,
-    SAFETENSORS,
-    TEXT,
-    Codec,
-    to_arrow,
-)
+from benchmarks.fuzz.inputs import JSON, PACKED, PARQUET, SAFETENSORS, Codec
 from contrib.tensorflow2019.original_bert import read_config
 from models.architectures.families import bert_shape, bert_tensors
 from models.architectures.protocol import ModelFiles
@@ -46,7 +34,7 @@ from models.lucene.index import IndexInfo, files_digest, read_written_info
 
 Made: TypeAlias = tuple[str, Sequence[bytes]]
 Make = Callable[[Path], Made]
-Rows = Callable[[bytes], int]
+Read = Callable[[str], int]
 ROOT = seeds.ROOT
 
 
@@ -64,9 +52,9 @@ class Target(NamedTuple):
 
     name: str
     make: Make
-    read: Callable[[str], int]
+    read: Read
     codec: Codec | None = None
-    rows: Rows = lambda _: 0
+    rows: Callable[[bytes], int] = lambda _: 0
 
 
 def _file(name: str, *contents: bytes) -> Make:
@@ -78,13 +66,8 @@ def _tiny(name: str, *contents: bytes) -> Make:
 
     def make(folder: Path) -> Made:
         config = json.loads((ROOT / "models/embedded/mono/config.json").read_text())
-        config |= {
-            "hidden_size": 4,
-            "num_attention_heads": 2,
-            "intermediate_size": 8,
-            "num_hidden_layers": 1,
-        }
-        config["vocab_size"] = 9
+        config |= {"hidden_size": 4, "num_attention_heads": 2, "intermediate_size": 8}
+        config |= {"num_hidden_layers": 1, "vocab_size": 9}
         shapes = bert_tensors(bert_shape(ModelFiles("tiny", config), config["type_vocab_size"]), 2)
         is_index = name.endswith(".index.json")
         folder.joinpath("config.json").write_text(json.dumps(config))
@@ -147,7 +130,7 @@ def _write_output(folder: str) -> None:
     plan.publish()
     for stage in plan.stages:
         digests = plan.shard_digests(
-            stage, [found for name in stage.inputs if (found := plan.sealed(name))]
+            stage, [found for name in stage.inputs if (found := plan.seal(name))]
         )
         for shard, each in enumerate(plan.shards):
             query_ids = sorted(topic.query_id for topic in each.topics)
@@ -157,7 +140,7 @@ def _write_output(folder: str) -> None:
             plan.folder(stage.name).commit(
                 shard, digests[shard], table, seconds=1.5, counts={"rows": len(table)}
             )
-        plan.sealed(stage.name)
+        plan.seal(stage.name)
     ScanReport(0, 10, 0, ()).publish(plan.folder("mono").url, "c0" * 32)
     Retry(plan.digest, "mono", "a worker died", 1.0).publish(folder)
 
@@ -202,115 +185,87 @@ def _rows_file(folder: Path) -> Made:
     return path, [Path(path).read_bytes()]
 
 
-def _packed(kind: str, name: str, content: bytes, reader: Callable[[str], int]) -> list[Target]:
-    """A file in each compression."""
-    return [
-        Target(f"{kind} {ending}", _file(f"{name}.{ending}", codec.dump([content])), reader, codec)
-        for ending, codec in PACKED.items()
-    ]
-
-
-_INDEX = IndexInfo(digest=files_digest({}), files={}, docs=3).to_json()
-_ANY_DOCS = (seeds.TSV, seeds.JSONL, seeds.BEIR, seeds.TREC, seeds.SMART, seeds.TOP1000)
-_ANY_TOPICS = (seeds.TOPICS_TSV, seeds.TOPICS_JSONL, seeds.SECTIONS, seeds.TOP1000, seeds.SMART)
-_GIVEN_JSON = (seeds.RUN_JSONL, seeds.RUN_LISTS, seeds.RANK_LLM, seeds.MTEB, seeds.RANX)
-_TSV, _TRAIN = (seeds.TSV, seeds.HEADED_TSV), seeds.TRAININGS
 _PROMPTS = seeds.dumped({"prompts": {}, "default_prompt_name": None})
 _MAP = seeds.dumped({"cls_token": "[CLS]", "pad_token": {"content": "[PAD]"}})
-_DOCUMENTS: Mapping[str, tuple[str, Codec]] = {
-    "pointer": (listing.CURRENT, JSON),
-    "plan": ("plan-*", JSON),
-    "receipt": ("mono/receipts/00001-*", JSON),
-    "manifest": ("mono/manifest-*", JSON),
-    "scan report": ("mono/scans/unit-*", JSON),
-    "retry": ("retry-*", JSON),
-    "machine": ("machines/*", JSON),
-    "part": ("mono/part-00001-*", PARQUET),
-    "topics": ("topics-*", PARQUET),
+_INDEX = IndexInfo(digest=files_digest({}), files={}, docs=3).to_json()
+# By the kinds of `seeds.FILES`; of corpora and topics the keys of a configuration where they are
+# not the format alone.
+_KEYS: Mapping[tuple[str, str], Mapping[str, str]] = {
+    **{("corpus", name): {"format": "jsonl"} for name in ("json list", "tar", "tar.gz", *PACKED)},
+    ("corpus", "template"): {"format": "beir", "template": "{title}: {text}"},
+    ("topics", "car-outlines"): {"format": "car-outlines", "decoding": "original"},
+}
+_READERS: Mapping[str, Read] = {
+    "qrels": read.qrels,
+    "run": read.run,
+    "given run": read.given_run,
+    "lint": read.linted_run,
+    "excluded docs": read.excluded,
+    "pairs": read.pairs,
+    "stream": read.stream,
+    "configuration": read.configuration,
+    "--set": read.overrides,
+    "training configuration": read.training,
+    "TFRecord": read.records,
+    "bert_config.json": lambda path: bool(read_config(path)),
+    "nfL6": read.collection,
+    "WebAP": read.graded,
+}
+# Files that need others around them.
+_MADE: Mapping[str, tuple[Make, Read, Codec | None]] = {
+    "config.json": (_tiny("config.json"), read.checkpoint, JSON),
+    "safetensors": (_tiny("model.safetensors"), read.checkpoint, SAFETENSORS),
+    "safetensors.index.json": (_tiny("model.safetensors.index.json"), read.checkpoint, JSON),
+    "modules.json": (_tiny("modules.json", *seeds.dumped(seeds.MODULES)), read.checkpoint, JSON),
+    "prompts": (_tiny("config_sentence_transformers.json", *_PROMPTS), read.checkpoint, JSON),
+    "tokenizer.json": (_words("tokenizer.json"), read.tokenizer, JSON),
+    "tokenizer_config.json": (
+        _words("tokenizer_config.json", *seeds.dumped(seeds.TOKENS)),
+        read.tokenizer,
+        JSON,
+    ),
+    "special_tokens_map.json": (_words("special_tokens_map.json", *_MAP), read.tokenizer, JSON),
+    "TensorFlow's index": (_bundle, read.variables, None),
+    "WikiPassageQA": (_articles, read.collection, JSON),
+    "plan": (_output("plan-*"), read.plan, JSON),
+    "list of topics": (_output("topics-*"), read.listed_topics, PARQUET),
+    "part": (_output("mono/part-*"), read.part, PARQUET),
+    "stored rows": (_rows_file, read.stored_rows, PARQUET),
+    "index record": (
+        _file("beamrank.json", _INDEX),
+        lambda path: bool(read_written_info(str(Path(path).parent))),
+        JSON,
+    ),
+    **{
+        f"output: {name}": (_output(pattern), read.output, JSON)
+        for name, pattern in {
+            "pointer": listing.CURRENT,
+            "plan": "plan-*",
+            "receipt": "mono/receipts/00001-*",
+            "manifest": "mono/manifest-*",
+            "scan report": "mono/scans/unit-*",
+            "retry": "retry-*",
+            "machine": "machines/*",
+        }.items()
+    },
+    "output: part": (_output("mono/part-00001-*"), read.output, PARQUET),
+    "output: topics": (_output("topics-*"), read.output, PARQUET),
 }
 
-# fmt: off
-# ruff: noqa: E501
-TARGETS: Sequence[Target] = (
-    Target("corpus auto", _file("docs.txt", *_ANY_DOCS), read.corpus()),
-    Target("corpus tsv", _file("docs.tsv", *_TSV), read.corpus("tsv"), TEXT, seeds.lines_but_header),
-    Target("corpus csv", _file("docs.csv", seeds.CSV), read.corpus("csv"), TEXT),
-    Target("corpus jsonl", _file("docs.jsonl", seeds.JSONL), read.corpus("jsonl"), LINES, seeds.json_lines),
-    Target("corpus json list", _file("docs.json", seeds.JSON_LIST), read.corpus("jsonl"), JSON),
-    Target("corpus beir", _file("docs.jsonl", seeds.BEIR, seeds.TITLED), read.corpus("beir"), LINES, seeds.json_lines),
-    Target("corpus template", _file("docs.jsonl", seeds.UNTITLED), read.corpus("beir", template="{title}: "
-        "{text}"), LINES),
-    Target("corpus parquet", _file("docs.parquet", seeds.PARQUET, seeds.OTHER_PARQUET), read.corpus("parquet"), PARQUET, seeds.parquet_rows),
-    Target("corpus top1000", _file("top.tsv", seeds.TOP1000), read.corpus("top1000"), TEXT, seeds.lines),
-    Target("corpus trec", _file("docs", seeds.TREC), read.corpus("trec"), TEXT, seeds.trec_docs),
-    Target("corpus smart", _file("docs.all", seeds.SMART), read.corpus("smart"), TEXT, seeds.smart_records),
-    Target("corpus car", _file("docs.cbor", seeds.CAR, seeds.CAR_V2), read.corpus("car"), CBOR),
-    Target("corpus car-pages", _file("docs.cbor", seeds.PAGE * 2), read.corpus("car-pages"), CBOR),
-    Target("corpus mteb", _file("docs.jsonl", seeds.MTEB), read.corpus("mteb"), LINES),
-    Target("corpus rank_llm", _file("docs.jsonl", seeds.RANK_LLM, seeds.HITS), read.corpus("rank_llm"), LINES),
-    Target("corpus tar", _file("docs.jsonl.tar", seeds.TAR), read.corpus("jsonl")),
-    Target("corpus tar.gz", _file("docs.jsonl.tar.gz", seeds.TAR_GZ), read.corpus("jsonl"), PACKED["gz"]),
-    *_packed("corpus", "docs.jsonl", seeds.JSONL, read.corpus("jsonl")),
-    Target("topics auto", _file("t.txt", *_ANY_TOPICS), read.topics()),
-    Target("topics tsv", _file("t.tsv", seeds.TOPICS_TSV, seeds.HEADED_TOPICS), read.topics("tsv"), TEXT, seeds.lines_but_header),
-    Target("topics csv", _file("t.csv", seeds.TOPICS_CSV), read.topics("csv"), TEXT),
-    Target("topics jsonl", _file("t.jsonl", seeds.TOPICS_JSONL), read.topics("jsonl"), LINES),
-    Target("topics beir", _file("t.jsonl", seeds.TOPICS_BEIR), read.topics("beir"), LINES),
-    Target("topics parquet", _file("t.parquet", seeds.TOPICS_PARQUET), read.topics("parquet"), PARQUET, seeds.parquet_rows),
-    Target("topics trec", _file("t.xml", seeds.TOPICS_TREC, seeds.TOPICS_XML), read.topics("trec"), TEXT),
-    Target("topics smart", _file("t.qry", seeds.SMART), read.topics("smart"), TEXT, seeds.smart_records),
-    Target("topics top1000", _file("t.tsv", seeds.TOP1000), read.topics("top1000"), TEXT),
-    Target("topics car", _file("t.txt", seeds.SECTIONS), read.topics("car"), TEXT, seeds.lines),
-    Target("topics car-outlines", _file("t.cbor", seeds.PAGE), read.topics("car-outlines", decoding="original"), CBOR),
-    Target("topics car-qrels", _file("t.txt", seeds.JUDGED_SECTIONS), read.topics("car-qrels"), TEXT),
-    Target("topics mteb", _file("t.jsonl", seeds.MTEB), read.topics("mteb"), LINES),
-    Target("topics rank_llm", _file("t.json", seeds.TOPICS_RANK_LLM), read.topics("rank_llm"), JSON),
-    Target("qrels", _file("q.txt", *seeds.QRELS), read.qrels, TEXT, seeds.numbered_lines),
-    Target("qrels jsonl", _file("q.jsonl", seeds.QRELS_JSONL, seeds.MTEB), read.qrels, LINES),
-    Target("qrels csv", _file("q.csv", seeds.QRELS_CSV), read.qrels, TEXT),
-    Target("qrels parquet", _file("q.parquet", seeds.QRELS_PARQUET), read.qrels, PARQUET, seeds.parquet_rows),
-    Target("run", _file("r.trec", *seeds.RUNS), read.run, TEXT, seeds.numbered_lines),
-    Target("run csv", _file("r.csv", seeds.RUN_CSV), read.run, TEXT),
-    Target("run jsonl", _file("r.jsonl", seeds.RUN_JSONL, seeds.RUN_LISTS), read.run, LINES),
-    Target("run ranx", _file("r.json", seeds.RANX), read.run, JSON),
-    Target("run parquet", _file("r.parquet", seeds.RUN_PARQUET), read.run, PARQUET, seeds.parquet_rows),
-    Target("run arrow", _file("r.arrow", to_arrow(seeds.RUN_COLUMNS)), read.run, ARROW),
-    *_packed("run", "r.trec", seeds.RUNS[0], read.run),
-    Target("given run", _file("g.trec", *seeds.RUNS, seeds.RUN_CSV), read.given_run, TEXT),
-    Target("given run jsonl", _file("g.jsonl", *_GIVEN_JSON), read.given_run, LINES),
-    Target("given run top1000", _file("g.tsv", seeds.TOP1000), read.given_run, TEXT, seeds.lines),
-    Target("given run parquet", _file("g.parquet", seeds.RUN_PARQUET), read.given_run, PARQUET, seeds.parquet_rows),
-    Target("lint", _file("l.trec", *seeds.RUNS), read.linted_run, TEXT),
-    Target("excluded docs", _file("x.txt", seeds.EXCLUDED), read.excluded, TEXT),
-    Target("excluded docs jsonl", _file("x.jsonl", seeds.EXCLUDED_JSONL), read.excluded, LINES),
-    Target("pairs", _file("p.parquet", seeds.PAIRS), read.pairs, PARQUET, seeds.parquet_rows),
-    Target("stream tar", _file("s.tar", seeds.TAR), read.stream),
-    *_packed("stream", "s", seeds.TREC, read.stream),
-    Target("configuration", _file("c.yaml", *seeds.CONFIGS), read.configuration, JSON),
-    Target("--set", _file("c.txt", *seeds.OVERRIDES), read.overrides),
-    Target("training configuration", _file("c.yaml", *_TRAIN), read.training, JSON),
-    Target("config.json", _tiny("config.json"), read.checkpoint, JSON),
-    Target("safetensors", _tiny("model.safetensors"), read.checkpoint, SAFETENSORS),
-    Target("safetensors.index.json", _tiny("model.safetensors.index.json"), read.checkpoint, JSON),
-    Target("modules.json", _tiny("modules.json", *seeds.dumped(seeds.MODULES)), read.checkpoint, JSON),
-    Target("prompts", _tiny("config_sentence_transformers.json", *_PROMPTS), read.checkpoint, JSON),
-    Target("tokenizer.json", _words("tokenizer.json"), read.tokenizer, JSON),
-    Target("tokenizer_config.json", _words("tokenizer_config.json", *seeds.dumped(seeds.TOKENS)), read.tokenizer, JSON),
-    Target("special_tokens_map.json", _words("special_tokens_map.json", *_MAP), read.tokenizer, JSON),
-    Target("TensorFlow's index", _bundle, read.variables),
-    Target("TFRecord", _file("x.tfrecord", seeds.RECORDS), read.records, RECORDS),
-    Target("bert_config.json", _file("bert_config.json", *seeds.BERT_CONFIG), lambda path: bool(read_config(path)), JSON),
-    Target("nfL6", _file("nfL6.json", *seeds.NFL6), read.collection, JSON),
-    Target("WikiPassageQA", _articles, read.collection, JSON),
-    Target("WebAP", _file("g.xml", seeds.WEBAP), read.graded),
-    Target("plan", _output("plan-*"), read.plan, JSON),
-    Target("list of topics", _output("topics-*"), read.listed_topics, PARQUET),
-    Target("part", _output("mono/part-*"), read.part, PARQUET),
-    Target("stored rows", _rows_file, read.stored_rows, PARQUET),
-    Target("index record", _file("beamrank.json", _INDEX), lambda path: bool(read_written_info(str(Path(path).parent))), JSON),
-    *(Target(f"output: {name}", _output(pattern), read.output, codec) for name, (pattern, codec) in _DOCUMENTS.items()),
-)
-# fmt: on
+
+def _targets() -> Iterator[Target]:
+    for kind, files in seeds.FILES.items():
+        for name, file in files.items():
+            keys = _KEYS.get((kind, name), {"format": name})
+            reader = {"corpus": read.corpus, "topics": read.topics}.get(kind)
+            make = _file(file.name, *file.contents)
+            found = reader(**keys) if reader else _READERS[kind]
+            yield Target(f"{kind} {name}".strip(), make, found, file.codec, file.rows)
+    for name, made in _MADE.items():
+        yield Target(name, *made)
+
+
+TARGETS = tuple(_targets())
 
 
 def named(name: str) -> Target:

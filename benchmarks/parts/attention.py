@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.results import Part
 from benchmarks.subprocess_meter import run_apart
@@ -29,24 +29,11 @@ _SIZES, _LENGTHS, _HEADS = (32, 34, 64), (32, 64, 96, 128, 256, 512), 12
 # Short enough that most repetitions are undisturbed.
 _ROWS, _WIDTHS = 512, (384, 768)
 
-
-class Row(NamedTuple):
-    """Microseconds for 1,000 tokens, and root mean square errors against float32 where the values
-    vary by 1.
-
-    Attributes:
-        operation: attention or norm (of a sum, where torch's is given the sum).
-        size: of a head, or the width of a row.
-        length: that the inputs are padded to; 0 for norm.
-    """
-
-    operation: str
-    size: int
-    length: int
-    torch: float
-    compiled: float
-    torch_error: float
-    compiled_error: float
+Row = dict[str, Any]
+"""Of torch and of the compiled `operation`, microseconds for 1,000 tokens, and root mean square
+errors against float32 where the values vary by 1; `size` is of a head, or the width of a row, and
+`length` what the inputs are padded to.
+"""
 
 
 def measure(options: argparse.Namespace, _: Path) -> Iterator[tuple[str, Part]]:
@@ -57,7 +44,7 @@ def measure(options: argparse.Namespace, _: Path) -> Iterator[tuple[str, Part]]:
         for dtype in _DTYPES:
             rows = run_apart(_measure, kind, dtype, options.rounds)
             if rows:
-                yield f"{kind}, {dtype}", Part({"rows": [row._asdict() for row in rows]})
+                yield f"{kind}, {dtype}", Part({"rows": rows})
 
 
 def _measure(kind: Kind, dtype: str, rounds: int) -> list[Row]:
@@ -86,79 +73,59 @@ def _attention(kernels: Kernels, dtype: str, size: int, length: int, rounds: int
     lengths = torch.full((count,), length - 3, dtype=torch.int32)
     starts = torch.arange(count, dtype=torch.int32) * length
     mask = (torch.arange(length) < lengths[:, None])[:, None, None]
+    query, key, value = vectors.unbind(1)
 
     def by_torch(vectors: "Tensor") -> "Tensor":
-        query, key, value = (
-            F.pad(each, (0, -size % 16)) if size % 16 else each
-            for each in vectors.view(count, length, 3, _HEADS, size).permute(2, 0, 3, 1, 4)
-        )
-        context = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, scale=size**-0.5
-        )
+        rows = vectors.view(count, length, 3, _HEADS, size).permute(2, 0, 3, 1, 4)
+        padded = F.pad(rows, (0, -size % 16)) if size % 16 else rows
+        query, key, value = padded
+        context = F.scaled_dot_product_attention(query, key, value, mask, scale=size**-0.5)
         return context[..., :size].transpose(1, 2).reshape(count * length, -1)
 
-    def compiled() -> "Tensor":
-        query, key, value = vectors.unbind(1)
-        return kernels.attention(query, key, value, starts, lengths)
-
-    return _row(
-        "attention",
-        size,
-        length,
+    # Attention is not computed of the rows of padding; torch computes something there.
+    return {"operation": "attention", "size": size, "length": length} | _compare(
         lambda: by_torch(vectors),
-        compiled,
+        lambda: kernels.attention(query, key, value, starts, lengths),
         by_torch(vectors.float()),
+        mask.flatten(),
         rounds,
     )
 
 
 def _norm(kernels: Kernels, dtype: str, width: int, rounds: int) -> Row:
+    """Of a sum; torch's is given the sum."""
     import torch
     import torch.nn.functional as F
 
     rows, residual = torch.randn(2, _ROWS, width).to(getattr(torch, dtype))
-    weight, bias = torch.ones(width), torch.zeros(width)
-    summed, own_weight, own_bias = (each.to(rows.dtype) for each in (rows + residual, weight, bias))
-    expected = F.layer_norm(rows.float() + residual.float(), (width,))
-
-    def by_torch() -> "Tensor":
-        return F.layer_norm(summed, (width,), own_weight, own_bias)
-
-    def compiled() -> "Tensor":
-        return kernels.residual_norm(rows, residual, weight, bias, 1e-5)
-
-    return _row("norm", width, 0, by_torch, compiled, expected, rounds)
+    weight, bias, summed = torch.ones(width), torch.zeros(width), rows + residual
+    own = weight.to(rows.dtype), bias.to(rows.dtype)
+    return {"operation": "norm", "size": width, "length": 0} | _compare(
+        lambda: F.layer_norm(summed, (width,), *own),
+        lambda: kernels.residual_norm(rows, residual, weight, bias, 1e-5),
+        F.layer_norm(rows.float() + residual.float(), (width,)),
+        torch.ones(_ROWS, dtype=torch.bool),
+        rounds,
+    )
 
 
-def _row(
-    operation: str,
-    size: int,
-    length: int,
+def _compare(
     by_torch: Callable[[], "Tensor"],
     compiled: Callable[[], "Tensor"],
     expected: "Tensor",
+    is_token: "Tensor",
     rounds: int,
 ) -> Row:
     """Both in turn; the best of 10 repetitions in each round counts."""
-    import torch
-
-    # Attention is not computed of the rows of padding; torch computes something there.
-    count = len(expected)
-    is_token = (
-        (torch.arange(count) % length < length - 3)
-        if length
-        else torch.ones(count, dtype=torch.bool)
-    )
-    errors = [
-        (each().float() - expected)[is_token].square().mean().sqrt().item()
-        for each in (by_torch, compiled)
-    ]
-    best = [float("inf")] * 2
+    sides = {"torch": by_torch, "compiled": compiled}
+    best = dict.fromkeys(sides, float("inf"))
     for _ in range(10 * rounds):
-        for place, each in enumerate((by_torch, compiled)):
+        for name, side in sides.items():
             start = time.perf_counter()
-            each()
-            best[place] = min(best[place], time.perf_counter() - start)
-    by_torch_us, compiled_us = (round(each * 1e9 / count, 1) for each in best)
-    torch_error, compiled_error = (float(f"{each:.2g}") for each in errors)
-    return Row(operation, size, length, by_torch_us, compiled_us, torch_error, compiled_error)
+            side()
+            best[name] = min(best[name], time.perf_counter() - start)
+    row: Row = {name: round(seconds * 1e9 / len(expected), 1) for name, seconds in best.items()}
+    for name, side in sides.items():
+        off = (side().float() - expected)[is_token]
+        row[f"{name}_error"] = float(f"{off.square().mean().sqrt().item():.2g}")
+    return row

@@ -7,16 +7,17 @@ the engine, the launcher and the storage.
 
 import argparse
 import shutil
-import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+
 from beamrank.commit.plan import read_plan
 from benchmarks import synthetic
+from benchmarks.outputs import receipts_seconds, run_stage
 from benchmarks.results import Part
-from benchmarks.subprocess_meter import BEAMRANK, run_metered
 
 _PASSAGES = 1000
 _STAGES: tuple[str, ...] = ("tokenize", "mono")
@@ -73,27 +74,17 @@ def _run(
     """The median seconds of each stage."""
     print(f"{runner}, {shards} shards", file=sys.stderr)
     config = synthetic.write_config(folder, corpus, _PASSAGES, topics, 1, shards=shards, threads=1)
+    output = folder / "out"
     taken: dict[str, list[Seconds]] = {stage: [] for stage in _STAGES}
     for _ in range(rounds):
-        shutil.rmtree(folder / "out", ignore_errors=True)
-        run_metered([BEAMRANK, "run", config, "--stage", "retrieve"])
+        shutil.rmtree(output, ignore_errors=True)
+        run_stage(config, output, "retrieve")
         for stage in _STAGES:
-            usage = run_metered([BEAMRANK, "run", config, "--stage", stage, "--runner", runner])
-            taken[stage].append((usage.seconds, _receipts_seconds(folder / "out", stage)))
-    return {
-        stage: (
-            statistics.median(seconds for seconds, _ in each),
-            statistics.median(own for _, own in each),
-        )
-        for stage, each in taken.items()
-    }
-
-
-def _receipts_seconds(output: Path, stage: str) -> float:
-    plan = read_plan(str(output))
-    manifest = plan.sealed(plan.of_step(stage)[0].name)
-    assert manifest is not None
-    return sum(receipt.seconds for receipt in manifest.receipts)
+            seconds = run_stage(config, output, stage, "--runner", runner).seconds
+            plan = read_plan(str(output))
+            taken[stage].append((seconds, receipts_seconds(plan, plan.of_step(stage)[0].name)))
+    medians = np.median(list(taken.values()), axis=1).tolist()
+    return {stage: (seconds, own) for stage, (seconds, own) in zip(taken, medians, strict=True)}
 
 
 def compare(runner: str, stage: str, few: Seconds, many: Seconds, more_shards: int) -> Row:

@@ -9,7 +9,8 @@ from pathlib import Path
 from shutil import rmtree
 
 from benchmarks import synthetic
-from benchmarks.results import Part, Target
+from benchmarks.outputs import part_of
+from benchmarks.results import Part
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
 
 _PASSAGES = 8_841_823
@@ -27,28 +28,16 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
         ("to TFRecord", source, "tfrecord"),
         ("TFRecord to Parquet", examples, "parquet"),
     ):
-        if not options.conversion or name in options.conversion:
-            print(f"{lines:,} examples: {name}", file=sys.stderr)
-            rmtree(work / to, ignore_errors=True)
-            usage = run_metered(
-                [BEAMRANK, "convert", "msmarco", given, "--output", work / to, "--to", to]
-            )
-            yield name, _part(lines, usage.seconds, usage.peak_bytes >> 20, given, work / to)
+        print(f"{lines:,} examples: {name}", file=sys.stderr)
+        rmtree(work / to, ignore_errors=True)
+        usage = run_metered(
+            [BEAMRANK, "convert", "msmarco", given, "--output", work / to, "--to", to]
+        )
+        figures = {
+            "examples": lines,
+            "examples_per_second": round(lines / usage.seconds),
+            "bytes_read": given.stat().st_size,
+            "bytes_written": sum(path.stat().st_size for path in (work / to).iterdir()),
+        }
+        yield name, part_of(usage, _WANTED_SECONDS, _WANTED_MIB, **figures)
     rmtree(work / "parquet", ignore_errors=True)
-
-
-def _part(lines: int, seconds: float, peak_mib: int, source: Path, output: Path) -> Part:
-    written = sum(path.stat().st_size for path in output.iterdir())
-    figures = {
-        "examples": lines,
-        "seconds": round(seconds, 1),
-        "examples_per_second": round(lines / seconds),
-        "peak_mib": peak_mib,
-        "bytes_read": source.stat().st_size,
-        "bytes_written": written,
-    }
-    limits = (
-        Target("seconds", round(seconds, 1), "at most", _WANTED_SECONDS),
-        Target("peak MiB", peak_mib, "at most", _WANTED_MIB),
-    )
-    return Part(figures, limits)

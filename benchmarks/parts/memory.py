@@ -5,9 +5,10 @@ another's.
 """
 
 import shutil
+from dataclasses import asdict
 
+from benchmarks.outputs import run_stage
 from benchmarks.results import Part, Target
-from benchmarks.subprocess_meter import BEAMRANK, run_metered
 from benchmarks.workspace import Depths, Workspace
 
 _STAGES = ("retrieve", "tokenize", "mono", "duo", "runs")
@@ -29,7 +30,7 @@ def measure(workspace: Workspace) -> Part:
     times = max(sizes) / min(sizes)
     return Part(
         figures={
-            "depths": {"bm25": _DEPTHS.bm25, "mono": _DEPTHS.mono, "duo": _DEPTHS.duo},
+            "depths": asdict(_DEPTHS),
             "java_heap": _JAVA_HEAP,
             "peak_mib_by_topics": peaks,
             "growth": growth,
@@ -49,11 +50,5 @@ def _peaks_mib(workspace: Workspace, topics: int) -> dict[str, int]:
     output = workspace.folder / f"memory-{topics}"
     shutil.rmtree(output, ignore_errors=True)
     config = workspace.config(workspace.squad.chosen(topics), _DEPTHS)
-    return {
-        stage: run_metered(
-            [BEAMRANK, "run", config, "--output", output, "--stage", stage],
-            BEAMRANK_JAVA_HEAP=_JAVA_HEAP,
-        ).peak_bytes
-        >> 20
-        for stage in _STAGES
-    }
+    heap = {"BEAMRANK_JAVA_HEAP": _JAVA_HEAP}
+    return {stage: run_stage(config, output, stage, **heap).peak_bytes >> 20 for stage in _STAGES}

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from benchmarks.results import Part, Target
+from benchmarks.outputs import part_of
+from benchmarks.results import Part
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
 from benchmarks.synthetic import vocabulary
 
@@ -35,16 +36,9 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
         config = write_collection(work / "mining", pairs)
         usage = run_metered([BEAMRANK, "train", "mono", config, "--quiet"])
         shutil.rmtree(work / "mining")
-        peak = usage.peak_bytes >> 20
-        figures = {
-            "pairs": pairs,
-            "topics": pairs // _K,
-            "seconds": round(usage.seconds, 1),
-            "peak_mib": peak,
-        }
         yield (
             f"{pairs:,} pairs",
-            Part(figures, (Target("peak MiB of a training", peak, "at most", _WANTED_MIB),)),
+            part_of(usage, None, _WANTED_MIB, pairs=pairs, topics=pairs // _K),
         )
 
 

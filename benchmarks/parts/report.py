@@ -1,5 +1,5 @@
-"""Seconds and peak memory of `beamrank report` on a finished run of many topics
-(synthetic_output.py).
+"""Seconds and peak memory of `beamrank report` on a finished run of many topics, with scores from
+a table of hashes.
 """
 
 import argparse
@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import synthetic
-from benchmarks.results import Part, Target
+from benchmarks import hash_backend, synthetic
+from benchmarks.outputs import part_of
+from benchmarks.results import Part
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
-from benchmarks.synthetic_output import write_output
 
 _PASSAGES = 1_000_000
 _WANTED_SECONDS, _WANTED_MIB = 120, 2048
@@ -18,30 +18,20 @@ _WANTED_SECONDS, _WANTED_MIB = 120, 2048
 
 def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part]]:
     """Yields a part for each duo.k."""
-    corpus = work / "corpus.tsv"
-    if not corpus.exists():
-        synthetic.write_corpus(corpus, _PASSAGES)
+    corpus, plugins, folder = work / "corpus.tsv", work / "plugins", work / "run"
+    hash_backend.install(plugins)
+    synthetic.write_corpus(corpus, _PASSAGES)
     for duo_k in options.duo_k:
-        print(
-            f"{options.queries:,} topics, {options.k:,} candidates, duo.k {duo_k}", file=sys.stderr
+        print(f"{options.queries:,} topics, duo.k {duo_k}", file=sys.stderr)
+        duo = {"checkpoint": "embedded:duo", "k": duo_k}
+        more = {"duo": duo, "backend": hash_backend.NAME, "qrels": "qrels.txt"}
+        config = synthetic.write_config(
+            folder, corpus, _PASSAGES, options.queries, options.k, **more
         )
-        output = write_output(work / "run", corpus, _PASSAGES, options.queries, options.k, duo_k)
-        page = work / f"report-{duo_k}"
+        # The stages before duo are those of the run before.
+        output, page = folder / "out", work / f"report-{duo_k}"
+        run_metered([BEAMRANK, "run", config, "--output", output], PYTHONPATH=str(plugins))
         usage = run_metered([BEAMRANK, "report", output, "--output", page, "--quiet"])
-        yield f"duo.k {duo_k}", _part(usage.seconds, usage.peak_bytes >> 20, page)
-
-
-def _part(seconds: float, peak_mib: int, page: Path) -> Part:
-    sizes = {name: (page / name).stat().st_size for name in ("report.html", "curves.csv")}
-    return Part(
-        {
-            "report_seconds": round(seconds, 1),
-            "peak_mib": peak_mib,
-            "passages": _PASSAGES,
-            "bytes": sizes,
-        },
-        (
-            Target("seconds of the report", round(seconds, 1), "at most", _WANTED_SECONDS),
-            Target("peak MiB of the report", peak_mib, "at most", _WANTED_MIB),
-        ),
-    )
+        sizes = {name: (page / name).stat().st_size for name in ("report.html", "curves.csv")}
+        part = part_of(usage, _WANTED_SECONDS, _WANTED_MIB, passages=_PASSAGES, bytes=sizes)
+        yield f"duo.k {duo_k}", part

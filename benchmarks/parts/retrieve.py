@@ -6,6 +6,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,31 +32,37 @@ def measure(workspace: Workspace) -> Part:
     """
     index, topics, k = str(workspace.index()), workspace.topics, workspace.settings.depths.bm25
     threads = usable_cores()
-    ours: list[Searched] = []
-    peers: list[Searched] = []
+    sides: dict[str, Any] = {"beamrank": search_ours, "pyserini": search_pyserini}
+    rounds: dict[str, list[Searched]] = {side: [] for side in sides}
     for _ in range(workspace.settings.rounds):
-        ours.append(run_apart(search_ours, index, topics, k, threads))
-        peers.append(run_apart(search_pyserini, index, topics, k, threads))
-    _check_equal(ours[0].hits, peers[0].hits)
-    first, second = _ratio(ours, peers, "first_seconds"), _ratio(ours, peers, "second_seconds")
+        for side, search in sides.items():
+            rounds[side].append(run_apart(search, index, topics, k, threads))
+    ours, peers = (searched[0].hits for searched in rounds.values())
+    _check_equal(ours, peers)
+    seconds = {
+        side: {
+            name: round(statistics.median(getattr(each, name) for each in searched), 3)
+            for name in ("open_seconds", "first_seconds", "second_seconds")
+        }
+        for side, searched in rounds.items()
+    }
+    first, second = (
+        round(seconds["beamrank"][name] / seconds["pyserini"][name], 3)
+        for name in ("first_seconds", "second_seconds")
+    )
+    name = "retrieval over bare pyserini"
     return Part(
-        figures={
+        {
             "topics": len(topics),
-            "hits": sum(len(each) for each in ours[0].hits.values()),
+            "hits": sum(map(len, ours.values())),
             "threads": threads,
-            "beamrank": _seconds(ours),
-            "pyserini": _seconds(peers),
+            **seconds,
             "ratio_first_pass": first,
             "ratio_second_pass": second,
         },
-        targets=(
-            Target(
-                "retrieval over bare pyserini, first pass of a process",
-                first,
-                "at most",
-                _WANTED_RATIO,
-            ),
-            Target("retrieval over bare pyserini, second pass", second, "at most", _WANTED_RATIO),
+        (
+            Target(f"{name}, first pass of a process", first, "at most", _WANTED_RATIO),
+            Target(f"{name}, second pass", second, "at most", _WANTED_RATIO),
         ),
     )
 
@@ -103,14 +110,3 @@ def _check_equal(ours: Hits, peers: Hits) -> None:
             raise RuntimeError(
                 f"pyserini ranks {query_id} differently: {hits[:3]}, beamrank {mine[:3]}"
             )
-
-
-def _seconds(searched: Sequence[Searched]) -> dict[str, float]:
-    return {
-        name: round(statistics.median(getattr(each, name) for each in searched), 3)
-        for name in ("open_seconds", "first_seconds", "second_seconds")
-    }
-
-
-def _ratio(ours: Sequence[Searched], peers: Sequence[Searched], name: str) -> float:
-    return round(_seconds(ours)[name] / _seconds(peers)[name], 3)

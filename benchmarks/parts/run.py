@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from beamrank.commit.plan import Plan, read_plan
-from beamrank.commit.receipts import Manifest
 from benchmarks import bare
+from benchmarks.outputs import receipts_seconds, sealed
 from benchmarks.results import Part, Target
 from benchmarks.subprocess_meter import BEAMRANK, Usage, run_apart, run_metered
 from benchmarks.workspace import Workspace
@@ -23,6 +23,7 @@ from models.lucene.index import INFO_NAME
 
 _WANTED_RATIO = 1.2
 _SHARDS_AGAIN = 2
+_UNITS = {"retrieve": "topics", "tokenize": "passages", "mono": "pairs", "duo": "triples"}
 
 
 def measure(workspace: Workspace) -> Part:
@@ -34,103 +35,64 @@ def measure(workspace: Workspace) -> Part:
     config = workspace.config(workspace.topics, workspace.settings.depths, index)
     command = run_metered([BEAMRANK, "run", config, "--output", output])
     plan = read_plan(str(output))
-    stages = list(_stages(plan, command, index, len(workspace.squad.passages)))
-    again = {
-        kind: run_apart(bare.scoring_seconds, str(output), kind, _shards_again(plan))
-        for kind in ("mono", "duo")
-    }
-    parts = _parts(plan, config, folder, output, {kind: load for kind, (load, _) in again.items()})
+    parts = {"index": run_apart(bare.index_seconds, config, folder)}
+    over_bare = {}
+    for stage in plan.stages:
+        if stage.step in ("mono", "duo"):
+            load, seconds = run_apart(bare.scoring_seconds, output, stage.name, _SHARDS_AGAIN)
+            parts[f"{stage.name}: load"] = load
+            parts[f"{stage.name}: receipts"] = receipts_seconds(plan, stage.name)
+            over_bare[stage.name] = receipts_seconds(plan, stage.name, _SHARDS_AGAIN) / seconds
+        else:
+            parts[stage.name] = run_apart(bare.stage_seconds, config, output, stage.name)
+    parts["runs and measures"] = run_apart(bare.runs_seconds, config, output)
     measures = json.loads((output / "runs" / "measures.json").read_text())
+    del measures["per_query"]
     ratio = round(command.seconds / sum(parts.values()), 3)
     return Part(
-        figures={
+        {
             "topics": len(plan.topics),
             "shards": len(plan.shards),
             "command_seconds": round(command.seconds, 1),
             "command_peak_mib": command.peak_bytes >> 20,
-            "stages": stages,
+            "stages": list(_stages(plan, command, index, len(workspace.squad.passages))),
             "parts_seconds": {name: round(seconds, 2) for name, seconds in parts.items()},
             "sum_of_parts_seconds": round(sum(parts.values()), 1),
             "ratio": ratio,
-            "receipts_over_bare": {
-                kind: round(_receipt_seconds(plan, kind, _shards_again(plan)) / seconds, 3)
-                for kind, (_, seconds) in again.items()
-            },
-            "measures": {name: means for name, means in measures.items() if name != "per_query"},
+            "receipts_over_bare": {kind: round(value, 3) for kind, value in over_bare.items()},
+            "measures": measures,
         },
-        targets=(Target("whole run over the sum of its parts", ratio, "at most", _WANTED_RATIO),),
+        (Target("whole run over the sum of its parts", ratio, "at most", _WANTED_RATIO),),
     )
 
 
 def _stages(plan: Plan, command: Usage, index: Path, passages: int) -> Iterator[dict[str, Any]]:
     """Each stage's wall clock time, from the end of the stage before, and its rate."""
     clock = (index / INFO_NAME).stat().st_mtime
-    yield _stage("start and index", clock - command.started, None, passages, "passages")
+    yield _stage("start and index", clock - command.started, passages, "passages")
     for spec in plan.stages:
-        manifest = _sealed(plan, spec.name)
-        sealed = _sealed_at(plan, spec.name)
-        unit = {"retrieve": "topics", "tokenize": "passages", "mono": "pairs", "duo": "triples"}[
-            spec.step
-        ]
-        work = {"retrieve": len(plan.topics), "tokenize": passages}.get(
-            spec.step
-        ) or manifest.total("inferences")
-        work_seconds = sum(receipt.seconds for receipt in manifest.receipts)
-        row = _stage(spec.step, sealed - clock, work_seconds, work, unit)
-        if manifest.total("tokens"):
-            row["tokens_per_second"] = round(manifest.total("tokens") / row["seconds"])
-            row["padding_share"] = round(
-                1 - manifest.total("tokens") / manifest.total("padded_tokens"), 4
-            )
+        manifest, folder = sealed(plan, spec.name), Path(plan.folder(spec.name).url)
+        end = max(path.stat().st_mtime for path in folder.glob("manifest-*.json"))
+        work = {"retrieve": len(plan.topics), "tokenize": passages}.get(spec.step)
+        row = _stage(
+            spec.step, end - clock, work or manifest.total("inferences"), _UNITS[spec.step]
+        )
+        row["receipts_seconds"] = round(receipts_seconds(plan, spec.name), 2)
+        if tokens := manifest.total("tokens"):
+            row["tokens_per_second"] = round(tokens / row["seconds"])
+            row["padding_share"] = round(1 - tokens / manifest.total("padded_tokens"), 4)
         yield row
-        clock = sealed
-    end = command.started + command.seconds
-    yield _stage("runs and measures", end - clock, None, len(plan.topics), "topics")
+        clock = end
+    seconds = command.started + command.seconds - clock
+    yield _stage("runs and measures", seconds, len(plan.topics), "topics")
 
 
-def _stage(
-    name: str, seconds: float, receipts: float | None, work: int, unit: str
-) -> dict[str, Any]:
+def _stage(name: str, seconds: float, work: int, unit: str) -> dict[str, Any]:
+    rate = round(work / seconds, 1)
     return {
         "stage": name,
         "seconds": round(seconds, 2),
-        "receipts_seconds": None if receipts is None else round(receipts, 2),
         "work": work,
         "unit": unit,
-        "per_second": round(work / seconds, 1),
+        "per_second": rate,
     }
-
-
-def _sealed(plan: Plan, name: str) -> Manifest:
-    manifest = plan.sealed(name)
-    assert manifest is not None
-    return manifest
-
-
-def _sealed_at(plan: Plan, name: str) -> float:
-    return max(path.stat().st_mtime for path in Path(plan.folder(name).url).glob("manifest-*.json"))
-
-
-def _shards_again(plan: Plan) -> int:
-    return min(_SHARDS_AGAIN, len(plan.shards))
-
-
-def _receipt_seconds(plan: Plan, name: str, shards: int | None = None) -> float:
-    return sum(receipt.seconds for receipt in _sealed(plan, name).receipts[:shards])
-
-
-def _parts(
-    plan: Plan, config: Path, folder: Path, output: Path, loads: dict[str, float]
-) -> dict[str, float]:
-    """Seconds of each part, in the order of the run."""
-    parts = {
-        "index": run_apart(bare.index_seconds, str(config), str(folder)),
-        "retrieve": run_apart(bare.retrieve_seconds, str(output)),
-    }
-    for spec in plan.of_step("tokenize"):
-        parts[spec.name] = run_apart(bare.tokenize_seconds, str(config), str(output), spec.name)
-    for kind, load in loads.items():
-        parts[f"{kind}: load"] = load
-        parts[f"{kind}: receipts"] = _receipt_seconds(plan, kind)
-    parts["runs and measures"] = run_apart(bare.runs_seconds, str(config), str(output))
-    return parts

@@ -15,10 +15,10 @@ from typing import Any
 from scipy import stats
 
 from beamrank.commit.plan import read_plan
-from beamrank.commit.receipts import read_scans
+from beamrank.commit.scans import read_scans
 from benchmarks import synthetic
+from benchmarks.outputs import run_stage, sealed
 from benchmarks.results import Part, Target
-from benchmarks.subprocess_meter import BEAMRANK, run_metered
 
 _MILLION = 1_000_000
 _FEWEST_TOPICS = 1000
@@ -72,24 +72,20 @@ def _measure(work: Path, options: argparse.Namespace, passages: int, topics: int
     output = folder / "out"
     # The output of an earlier measurement would be resumed.
     shutil.rmtree(output, ignore_errors=True)
-    command = [BEAMRANK, "run", str(config), "--output", str(output), "--stage"]
-    run_metered([*command, "retrieve"])
-    usage = run_metered(
-        [*command, "tokenize", "--runner", options.runner, "--", *options.beam_flags]
+    run_stage(config, output, "retrieve")
+    usage = run_stage(
+        config, output, "tokenize", "--runner", options.runner, "--", *options.beam_flags
     )
     plan = read_plan(str(output))
-    stage = plan.of_step("tokenize")[0]
-    manifest = plan.sealed(stage.name)
-    assert manifest is not None
+    (stage,) = plan.of_step("tokenize")
+    scans = read_scans(plan.folder(stage.name).url, str(stage.corpus_digest))
     return Row(
         passages=passages,
         topics=topics,
-        candidates=manifest.total("docs"),
+        candidates=sealed(plan, stage.name).total("docs"),
         shards=len(plan.shards),
         seconds=round(usage.seconds, 1),
-        scan_seconds=round(
-            read_scans(plan.folder(stage.name).url, str(stage.corpus_digest)).seconds, 1
-        ),
+        scan_seconds=round(scans.seconds, 1),
         driver_peak_mib=usage.driver_peak_bytes >> 20,
         worker_peak_mib=usage.worker_peak_bytes >> 20,
     )

@@ -7,7 +7,6 @@ is what a process has more at its peak than before it reads.
 
 import argparse
 import json
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
@@ -30,7 +28,6 @@ from benchmarks.subprocess_meter import run_apart
 _MILLION = 1_000_000
 _K = 1000
 _AT_ONCE = 1 << 16
-_SEED = 20_261_128
 _RUN_COLUMNS = ("query_id", "Q0", "doc_id", "rank", "score", "tag")
 
 
@@ -53,32 +50,28 @@ class Table(NamedTuple):
 def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part]]:
     """Yields a part for each file, with the figures of its first tenth too."""
     for name, table in TABLES.items():
-        print(name, file=sys.stderr)
-        rows = round(table.millions * options.rows * _MILLION)
-        path = work / name
+        rows, path = round(table.millions * options.rows * _MILLION), work / name
         figures: dict[str, float] = {"rows": rows}
         for part, count in (("tenth", rows // 10), ("whole", rows)):
             table.write(path, count)
             for reader in ("beamrank", "pandas"):
                 usage = [run_apart(_read, name, str(path), reader) for _ in range(options.rounds)]
-                figures[f"{reader}_{part}_seconds"] = min(seconds for seconds, _ in usage)
-                figures[f"{reader}_{part}_peak_mib"] = min(peak for _, peak in usage) >> 20
+                seconds, peak = map(min, zip(*usage, strict=True))
+                figures[f"{reader}_{part}_seconds"] = seconds
+                figures[f"{reader}_{part}_peak_mib"] = int(peak) >> 20
+                figures[f"{reader}_rows_per_second"] = round(count / seconds)
             path.unlink()
-        for reader in ("beamrank", "pandas"):
-            figures[f"{reader}_rows_per_second"] = round(rows / figures[f"{reader}_whole_seconds"])
         yield name, Part(figures)
 
 
 def _read(name: str, path: str, reader: str) -> tuple[float, int]:
     """The seconds and the peak memory, in bytes, of one reading."""
-    table = TABLES[name]
+    read: Callable[[str], object] = TABLES[name].ours
     if reader == "pandas":
         import pandas as pd
 
-        function, arguments = table.pandas
-        read: Callable[[str], object] = partial(getattr(pd, function), **arguments)
-    else:
-        read = table.ours
+        function, arguments = TABLES[name].pandas
+        read = partial(getattr(pd, function), **arguments)
     before, start = _peak_bytes(), time.perf_counter()
     read(path)
     return round(time.perf_counter() - start, 3), _peak_bytes() - before
@@ -116,35 +109,8 @@ def _write_docs(path: Path, docs: int) -> None:
             file.writelines(f"{json.dumps(row)}\n" for row in batch.to_pylist())
 
 
-def _run_batches(rows: int) -> Iterator[pa.RecordBatch]:
-    rng = np.random.default_rng(_SEED)
-    for query in range(rows // _K):
-        docs = rng.integers(8_841_823, size=2 * _K)
-        docs = docs[np.sort(np.unique(docs, return_index=True)[1])][:_K]
-        scores = np.sort(rng.random(_K, np.float32))[::-1]
-        yield pa.record_batch(
-            {
-                "query_id": pa.array([str(query)] * _K),
-                "doc_id": pa.array(docs.astype(str)),
-                "rank": pa.array(np.arange(1, _K + 1, dtype=np.int32)),
-                "score": pa.array(scores),
-            }
-        )
-
-
 def _write_run(path: Path, rows: int) -> None:
-    if path.suffix == ".parquet":
-        batches = list(_run_batches(rows))
-        pq.write_table(pa.Table.from_batches(batches), path, row_group_size=_AT_ONCE)
-        return
-    with path.open("w", encoding="ascii") as file:
-        for batch in _run_batches(rows):
-            file.writelines(
-                f"{query} Q0 {doc} {rank} {score:.6f} bm25\n"
-                for query, doc, rank, score in zip(
-                    *(column.to_pylist() for column in batch.columns), strict=True
-                )
-            )
+    synthetic.write_run(path, rows // _K, _K, 8_841_823)
 
 
 def _write_qrels(path: Path, rows: int) -> None:

@@ -115,7 +115,7 @@ def audit(
     console, start = console_progress(verbose, quiet), time.monotonic()
     plan = read_plan(folder)
     plan.check_engine()
-    manifests = plan.manifests(StageFolder.whole)
+    manifests = plan.manifests(StageFolder.gather)
     stages = [
         each
         for each in open_stages(plan.stages)

@@ -27,7 +27,7 @@ from beamrank.ranking.rankings import Floats, Rankings, rank_docs
 from beamrank.ranking.variants import Depths
 from beamrank.section import Positive
 from models.scoring.answers import Answered
-from models.stages.base import Key, LaterStage, ShardStage
+from models.stages.base import Key, LaterStage, Stage
 from models.stages.compute import Computed, ShardInputs
 from models.stages.mono import ScoreMono
 from models.stages.planning import Planning
@@ -160,12 +160,12 @@ class DecideDepths(_Deciding):
 
     inferences: Annotated[int, Key("{prepares}.inferences")]
     inferences_a_doc: int
-    whole: str
+    waits_for: str
     cut: Cut | None = None
     """What `decided` found."""
 
     def decided(self, plan: Plan) -> Self:
-        manifest, folder = plan.seal_of(self.whole), plan.folder(self.whole)
+        manifest, folder = plan.manifest(self.waits_for), plan.folder(self.waits_for)
         assert manifest is not None
         docs = self.inferences // self.inferences_a_doc
         tables = []
@@ -178,7 +178,7 @@ class DecideDepths(_Deciding):
 
     def _rows(self, inputs: ShardInputs) -> Iterator[dict[str, Any]]:
         assert self.cut is not None
-        for row in inputs.read(self.whole).to_pylist():
+        for row in inputs.read(self.waits_for).to_pylist():
             docs = self.cut.docs_of(row["gap"], row["query_id"], row["left"])
             yield {"query_id": row["query_id"], "docs": docs}
 
@@ -199,7 +199,7 @@ class ScoreDeeper(ScoreMono):
     inferences: int
 
     @classmethod
-    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence[ShardStage]:
+    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence[Stage]:
         """With the stages that decide how deep it goes.
 
         Raises:
@@ -221,7 +221,11 @@ class ScoreDeeper(ScoreMono):
         most = 1 if mono.segments is None else mono.segments.limit
         budget = {"inferences": own.section.inferences, "inferences_a_doc": most}
         depths = DecideDepths(
-            own_name=f"{own.name}-depths", reads=(gaps.name,), whole=gaps.name, **placed, **budget
+            own_name=f"{own.name}-depths",
+            reads=(gaps.name,),
+            waits_for=gaps.name,
+            **placed,
+            **budget,
         )
         shared = {each.name: getattr(mono, each.name) for each in fields(ScoreMono)}
         shared |= {

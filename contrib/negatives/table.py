@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from beamrank.commit.owner import launched
 from beamrank.commit.receipts import PARQUET, part_bytes
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
@@ -21,7 +22,6 @@ from beamrank.storage import files as storage
 from beamrank.storage.documents import digest, hash64, hashes64
 from contrib.negatives.choose import Rules
 from models.training.data.texts import Hashes, is_in
-from pipelines.runs.owner import launched
 from pipelines.runs.run_file import SUCCESS, PartFolder
 
 FORMATS = ("triplet", "n-tuple", "labeled-list")

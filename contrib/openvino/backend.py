@@ -13,9 +13,9 @@ import torch
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.machine import is_cuda
 from beamrank.ranking.input_layout import Lengths, PaddedBatch
+from contrib.openvino.equal_rows import EqualRows
 from models.architectures.encoder.model import EncoderScorer
 from models.architectures.kernels.rowwise import linears
-from models.architectures.kernels.token_rows import EqualRows
 from models.checkpoints.checkpoint import Checkpoint, load_weights
 from models.scoring.backends.registry import Device, OutOfMemory
 from models.scoring.backends.torch import is_out_of_memory, resolve_device, resolve_dtype

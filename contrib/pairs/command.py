@@ -69,7 +69,9 @@ def score(
         int,
         option("Up to N rows that cannot be used get no score; more are an error.", metavar="N"),
     ] = 0,
-    stall_minutes: Annotated[float, option("Stop a job that completes no shard for so long.")] = 30,
+    stall_minutes: Annotated[
+        float, option("Stop a job in which no shard makes progress for so long.")
+    ] = 30,
     dry_run: Annotated[
         bool,
         option(

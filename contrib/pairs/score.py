@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from beamrank.commit.owner import made_current
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt
 from beamrank.commit.shards import cut_rows
@@ -25,7 +26,6 @@ from pipelines.launcher import Launcher, resumable
 from pipelines.plan.make_plan import check_writable
 from pipelines.runners import dataflow
 from pipelines.runners.options import Runner, beam_options, check_server, settle_kernel
-from pipelines.runs.owner import made_current
 from pipelines.runs.run_files import check_places
 
 

@@ -4,10 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from beamrank.commit.check import Verification
 from beamrank.commit.listing import RUNS, SCORES
+from beamrank.commit.owner import check_current
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder
 from beamrank.storage import files as storage
-from pipelines.runs.owner import check_current
 from pipelines.runs.run_file import PartFolder
 from pipelines.runs.run_files import verify_parts
 

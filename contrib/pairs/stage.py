@@ -23,7 +23,7 @@ from models.checkpoints.checkpoint import Checkpoint, tokenizer_of
 from models.reranker import check_limits, score_texts
 from models.scoring.backends.registry import Device
 from models.scoring.engine import StageCounts
-from models.stages.base import Key, ShardStage
+from models.stages.base import Key, Stage
 from models.stages.compute import Computed, ShardInputs
 from models.stages.planning import Planning
 from models.stages.scoring import ModelStage
@@ -73,7 +73,7 @@ class ScorePairs(ModelStage):
         )
 
     @classmethod
-    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence[ShardStage]:  # noqa: ARG003
+    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence[Stage]:  # noqa: ARG003
         """Refused: it is no stage of a cascade."""
         raise ConfigError(f"{own.kind} is the stage of `beamrank score`: leave it out of `cascade`")
 

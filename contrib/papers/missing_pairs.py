@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from beamrank.commit.owner import open_run_log
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
 from beamrank.errors import ConfigError, PreflightError
@@ -18,7 +19,6 @@ from models.stages.core import open_stages
 from models.stages.duo import ScoreDuo
 from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher, resumable
-from pipelines.runs.owner import open_run_log
 
 # The depths of figure 4 in the paper.
 _K0S = (50, 100, 200, 500, 1000)
@@ -84,7 +84,7 @@ def score_missing(pairs: Pairs, runs: PlanRuns, console: ConsoleProgress) -> Man
         BeamrankError: a part is damaged, or the job failed; its finished shards are kept.
         EngineVersionError: a different engine version made the run, and pairs are missing.
     """
-    sealed = pairs.plan.sealed(pairs.stage.name)
+    sealed = pairs.plan.seal(pairs.stage.name)
     if sealed is not None:
         return sealed
     pairs.plan.check_engine()

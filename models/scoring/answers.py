@@ -110,12 +110,12 @@ class Answered:
 
     @classmethod
     def of(cls, prepared: Prepared, find: Callable[[Sequence[bytes]], Answers]) -> Self:
-        """Looks up all inputs, those too that share the token ids of another."""
+        """Looks up all n inputs: of those with the same token ids, one may have an answer."""
         answers = find(prepared.keys)
         scores = np.array([answers.get(key, np.nan) for key in prepared.keys], np.float32)
         known = np.flatnonzero(~np.isnan(scores))
         log_odds = np.full(len(prepared.inputs), np.nan, np.float32)
-        log_odds[prepared.numbers[known]] = scores[known]
+        log_odds[prepared.input_of[known]] = scores[known]
         return cls(prepared, log_odds)
 
     @property

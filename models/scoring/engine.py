@@ -4,9 +4,8 @@ time.
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from beamrank.commit.working import Work, shard_at_work
 from beamrank.errors import BeamrankError, DataError
 from beamrank.ranking.input_layout import Lengths, PackedInputs, cut_docs, lay_out
 from models.checkpoints.checkpoint import Checkpoint, check_process
@@ -31,16 +31,6 @@ _log = logging.getLogger(__name__)
 # A batch that went through the model: its rows, float32[b] log-odds, and the tokens that were
 # computed, with padding.
 _Scored: TypeAlias = tuple[Rows, npt.NDArray[np.float32], int]
-# The shards that this process is scoring: their inputs, and the sizes of the batches that are done.
-_at_work: list[tuple[int, list[int]]] = []
-
-
-def inputs_done() -> tuple[int, int]:
-    """How many inputs of the shard that this process is scoring are done, of how many; zeros
-    between two shards.
-    """
-    shards = _at_work[:]
-    return sum(sum(batches) for _, batches in shards), sum(inputs for inputs, _ in shards)
 
 
 @dataclass(frozen=True)
@@ -110,7 +100,6 @@ class ScoringEngine:
         """
         self.checkpoint = checkpoint
         self.token_budget = token_budget
-        self.threads = threads
         self._device = device
         self._turn = Lock()
         # The most tokens of a batch that are tried: memory has run out above.
@@ -134,8 +123,10 @@ class ScoringEngine:
         batches = self._backend.batches(lengths, self.token_budget)
         streams = ThreadPoolExecutor(self._backend.streams, initializer=self._backend.start_thread)
         # Other threads read a shard or commit one meanwhile.
-        with self._turn, streams as pool, _counting(len(inputs)) as done:
-            score = partial(self._score_batch, parts, lengths, done)
+        with self._turn, streams as pool:
+            work = shard_at_work()
+            work.add(0, len(inputs))
+            score = partial(self._score_batch, parts, lengths, work)
             scored = list(chain.from_iterable(pool.map(score, batches)))
         splits = len(scored) - len(batches)
         if splits:
@@ -156,7 +147,7 @@ class ScoringEngine:
         return Scores(log_odds, len(inputs), int(lengths.sum()), padded_tokens, halvings=splits)
 
     def _score_batch(
-        self, parts: PackedInputs, lengths: Lengths, done: list[int], rows: Rows
+        self, parts: PackedInputs, lengths: Lengths, work: Work, rows: Rows
     ) -> list[_Scored]:
         """Scores some inputs together, in halves where memory is short, and adds their number to
         what is done.
@@ -167,7 +158,7 @@ class ScoringEngine:
             batch = lay_out(parts, places, int(lengths[rows].max()))
             try:
                 log_odds = self._backend.forward(batch)
-                done.append(len(rows))
+                work.add(len(rows))
                 return [(rows, log_odds, self._backend.computed_tokens(batch.lengths))]
             except OutOfMemory as error:
                 if len(rows) == 1:
@@ -178,7 +169,7 @@ class ScoringEngine:
                 self._limit = min(self._limit, int(_KEPT_OF_A_LIMIT * tokens))
         middle = len(rows) // 2
         halves = (rows[:middle], rows[middle:])
-        return [each for half in halves for each in self._score_batch(parts, lengths, done, half)]
+        return [each for half in halves for each in self._score_batch(parts, lengths, work, half)]
 
     def _check(self, inputs: PackedInputs) -> None:
         model, reference = self.checkpoint.architecture, self.checkpoint.reference
@@ -197,32 +188,17 @@ class ScoringEngine:
             )
 
 
-@contextmanager
-def _counting(inputs: int) -> Iterator[list[int]]:
-    """The sizes of the batches of a shard that are done, for `inputs_done`."""
-    shard = (inputs, list[int]())
-    _at_work.append(shard)
-    try:
-        yield shard[1]
-    finally:
-        _at_work.remove(shard)
-
-
 class Prepared(NamedTuple):
     """A shard that can be scored.
 
     Attributes:
         inputs: its distinct inputs.
-        numbers: int64[n], which of them each of its n inputs is.
+        input_of: int64[n], which of them each of its n inputs is.
         keys: what each of the n inputs contains (`models.scoring.answers`).
         finish: makes its rows, and the counts for its receipt, of the scores of `inputs`.
     """
 
     inputs: PackedInputs
-    numbers: Lengths
+    input_of: Lengths
     keys: Sequence[bytes]
     finish: Callable[[Scores], tuple[pa.Table, StageCounts]]
-
-    def score(self, engine: ScoringEngine) -> tuple[pa.Table, StageCounts]:
-        """Scores all inputs."""
-        return self.finish(engine.score(self.inputs))

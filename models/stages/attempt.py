@@ -5,14 +5,19 @@ has committed.
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank import logs
+from beamrank.commit import working
+from beamrank.commit.listing import RECEIPTS, WORKING
 from beamrank.commit.receipts import Receipt, arithmetic_digest
 from beamrank.commit.shards import ShardTask
 from beamrank.errors import BeamrankError
@@ -20,13 +25,15 @@ from beamrank.machine import describe_machine
 from beamrank.storage import files as storage
 from beamrank.storage.digested import reread
 from models.scoring.answers import CONTENTS, Answers
-from models.stages.base import ShardStage
+from models.stages.base import Stage
 from models.stages.compute import ShardInputs
 from models.stages.core import open_record
+from models.stages.scatter import Scatter, SentRows
 from models.stages.scoring import ModelLoad, new_loads
 
 _log = logging.getLogger(__name__)
-_in_progress: set[object] = set()
+_SHARDS_AT_ONCE = 4
+_in_progress: set[working.Work] = set()
 _last_started = threading.Event()
 
 
@@ -40,19 +47,29 @@ def in_progress() -> bool:
     return bool(_in_progress)
 
 
+def inputs_done() -> tuple[int, int]:
+    """How many inputs of the shards that this process is doing are done, of how many."""
+    shards = list(_in_progress)
+    return sum(work.done for work in shards), sum(work.inputs for work in shards)
+
+
 @contextmanager
-def _progressing() -> Iterator[None]:
+def _progressing(task: ShardTask) -> Iterator[None]:
     """A shard in progress. After `start_no_more` it waits for the end of the process."""
-    shard = object()
+    name = WORKING.name(task.digest, task.shard)
+    work = working.Work(task.shard, storage.join(task.folder.url, RECEIPTS, name))
+    token = working.current.set(work)
     # Before the look at the event, or the process might end at the start of a shard.
-    _in_progress.add(shard)
+    _in_progress.add(work)
     try:
         if _last_started.is_set():
-            _in_progress.discard(shard)
+            _in_progress.discard(work)
             threading.Event().wait()
         yield
     finally:
-        _in_progress.discard(shard)
+        work.end()
+        working.current.reset(token)
+        _in_progress.discard(work)
 
 
 class Outcome(NamedTuple):
@@ -63,16 +80,16 @@ class Outcome(NamedTuple):
     loads: Sequence[ModelLoad] = ()
 
 
-def run_shard(stage: ShardStage, task: ShardTask) -> Outcome:
-    """Computes a shard and commits it, once more where a file that it reads was written again
-    meanwhile.
+def run_shard(stage: Stage, task: ShardTask) -> Outcome:
+    """Computes a shard and commits it. Where a file that it reads was written meanwhile, it starts
+    again (`reread`).
     """
-    return attempt(task, partial(reread, partial(_compute, stage, task)))
+    return attempt(task, partial(reread, partial(_compute_and_commit, stage, task)))
 
 
 def attempt(task: ShardTask, commit: Callable[[], Receipt]) -> Outcome:
     """Commits a shard that no other attempt has committed."""
-    with _progressing(), logs.log_context(storage.name(task.folder.url), task.shard):
+    with _progressing(task), logs.log_context(storage.name(task.folder.url), task.shard):
         receipt = task.receipt()
         if receipt is not None:
             _log.info("skipped: another attempt has committed this shard")
@@ -90,7 +107,7 @@ def attempt(task: ShardTask, commit: Callable[[], Receipt]) -> Outcome:
         return Outcome(receipt, ran=True, loads=new_loads())
 
 
-def shard_inputs(stage: ShardStage, task: ShardTask) -> ShardInputs:
+def shard_inputs(stage: Stage, task: ShardTask) -> ShardInputs:
     """What a stage reads of a shard: each part at its first use."""
     parts = dict(zip(stage.inputs, task.inputs, strict=True))
     read = cache(lambda name: parts[name].read())
@@ -99,7 +116,7 @@ def shard_inputs(stage: ShardStage, task: ShardTask) -> ShardInputs:
     return inputs
 
 
-def _compute(stage: ShardStage, task: ShardTask) -> Receipt:
+def _compute_and_commit(stage: Stage, task: ShardTask) -> Receipt:
     inputs = shard_inputs(stage, task)
     start = time.monotonic()
     computed = stage.compute(inputs)
@@ -130,3 +147,37 @@ def _earlier(stage: Any, task: ShardTask, inputs: ShardInputs) -> Iterator[Answe
                 continue
         _log.warning("%s is not reused: %s", part.scores.url, reason)
         inputs.unused[count] += 1
+
+
+def shards_here(stage: Stage, tasks: Sequence[ShardTask]) -> Iterator[int]:
+    """Does the shards in this process, and yields the number of each that has a receipt."""
+    with ThreadPoolExecutor(stage.shards_at_a_time) as pool:
+        for outcome in pool.map(partial(run_shard, stage), tasks):
+            yield outcome.receipt.shard
+
+
+def gather_shard(scatter: Scatter, task: ShardTask, rows: Sequence[pa.RecordBatch]) -> int:
+    """The number of a shard once it has a receipt."""
+    return attempt(task, partial(scatter.gather, task, rows)).receipt.shard
+
+
+def scatter_here(scatter: Scatter, tasks: Sequence[ShardTask]) -> Iterator[int]:
+    """Does the shards in this process, and yields the number of each that has a receipt: all units
+    are read before the first part is made.
+    """
+    sent: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+    for number in range(scatter.count):
+        for shard, rows in reread(partial(_scanned, scatter, number)):
+            sent[shard].append(rows)
+    own_rows = [sent.pop(task.shard, []) for task in tasks]
+    with ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool:
+        yield from pool.map(partial(gather_shard, scatter), tasks, own_rows)
+
+
+def _scanned(scatter: Scatter, number: int) -> list[SentRows]:
+    return list(scatter.scan(number))
+
+
+def done_here(work: Any, tasks: Sequence[ShardTask]) -> Iterator[int]:
+    """Does shards in this process, by a scatter or by the stage itself: see `scatter_here`."""
+    return (scatter_here if isinstance(work, Scatter) else shards_here)(work, tasks)

@@ -18,7 +18,8 @@ from pydantic import ConfigDict
 from beamrank.commit.check import Verification
 from beamrank.commit.parts import ShardParts
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest, ScanReport
+from beamrank.commit.receipts import Manifest
+from beamrank.commit.scans import ScanReport
 from beamrank.commit.stage import StageRecord, described
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
@@ -65,17 +66,19 @@ class Stage(ABC):
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     type_name: ClassVar[str]
+    section: ClassVar[type[StageConfig]]
+    """The keys of the configuration that are its own."""
     does: ClassVar[Literal["shards", "join", "run"]] = "shards"
-    """`shards`: `run` for each, as one Beam job; `join`: a scan of the corpus; `run`: one of a
+    """`shards`: `compute` for each, as one Beam job; `join`: a scan of the corpus; `run`: one of a
     given run.
     """
     ranks: ClassVar[bool] = True
     """Whether its parts yield rankings."""
     tokens = ""
     """The stage that makes its tokens; empty where it reads none."""
-    whole = ""
-    """The one of its inputs of which each of its shards depends on all parts, through `decided`;
-    empty for none.
+    waits_for = ""
+    """The one of its inputs whose parts must all be there before any of its shards: `decided` reads
+    them. Empty for none.
     """
     reads_input: ClassVar[bool] = False
     worker: ClassVar[Worker] = Worker.CPU
@@ -112,8 +115,8 @@ class Stage(ABC):
         return ()
 
     def decided(self, plan: Any) -> Self:  # noqa: ARG002
-        """The stage with what follows from all parts of `whole`, which is sealed: made once, by the
-        launcher.
+        """The stage with what follows from all parts of `waits_for`, which is sealed: made once,
+        by the launcher.
         """
         return self
 
@@ -209,7 +212,7 @@ class Stage(ABC):
             corpus_digest=getattr(self, "corpus_digest", None) if self.does == "join" else None,
             scan_digest=self.scan_digest,
             input_docs=self.input_docs,
-            whole=self.whole,
+            waits_for=self.waits_for,
         )
 
     @classmethod
@@ -237,14 +240,6 @@ class Stage(ABC):
         findings.
         """
 
-
-class ShardStage(Stage):
-    """A stage that does each shard by itself. Its `section` has the keys of the configuration that
-    are its own.
-    """
-
-    section: ClassVar[type[StageConfig]]
-
     @classmethod
     def from_config(cls, own: ConfiguredStage, planning: Planning) -> Self:
         """Made from its section: a field with the name of a key has its value; all others are
@@ -256,7 +251,7 @@ class ShardStage(Stage):
         )
 
     @classmethod
-    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence["ShardStage"]:
+    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence["Stage"]:
         """The stages of a plan that an entry of the cascade makes, in order: by default one."""
         return (cls.from_config(own, planning),)
 
@@ -284,7 +279,7 @@ class ShardStage(Stage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaterStage(ShardStage):
+class LaterStage(Stage):
     """A stage after the first: it re-ranks the first `k` docs of the stage before.
 
     Its inputs are the tokens, where it reads any, then the parts of all stages that rank before it,

@@ -57,7 +57,7 @@ class ShardInputs:
         read: the shard's part of a stage, by its name; it is kept once it was read.
         topics: the shard's, sorted by query_id, for a stage that reads them.
         rows: the shard's, for a stage that reads rows of a file.
-        model: what the stage's `open` gives, where it is loaded already.
+        model: an engine that is loaded already, in place of what `ModelStage.open` gives.
         earlier: answers of parts of earlier runs, each read when it is needed.
         unused: counts of parts that cannot be used, for the receipt.
         opening_seconds: how long opening a model has taken, which is not the shard's time.
@@ -73,8 +73,8 @@ class ShardInputs:
     opening_seconds: float = 0.0
 
     def find(self, keys: Iterable[bytes]) -> Answers:
-        """The answers that earlier parts have, of which the next is read only while a key has
-        none.
+        """The answers that earlier parts have. The next part is read only while a key is without
+        an answer.
         """
         missing, answers = set(keys), dict[bytes, Any]()
         earlier = iter(self.earlier)

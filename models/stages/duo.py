@@ -105,9 +105,10 @@ class ScoreDuo(ScoringStage):
         return duo_kept(self.input_lengths, self.limits, queries, docs, docs)[1]
 
     def prepare(self, inputs: ShardInputs) -> Prepared:
-        model, tokens = self.checkpoint_of(inputs).architecture, inputs.read(self.tokens)
+        architecture = self.checkpoint_of(inputs).architecture
+        tokens = inputs.read(self.tokens)
         received = self.received(inputs)
-        return prepare_duo(model, tokens, received, self.limits, self.opponents, self.seed)
+        return prepare_duo(architecture, tokens, received, self.limits, self.opponents, self.seed)
 
     def known_answers(self, part: pa.Table, tokens: pa.Table) -> Answers:
         return known_duo(part, Contents.of(tokens, instructed=False), self.most_tokens)

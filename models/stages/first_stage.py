@@ -17,7 +17,7 @@ from beamrank.formats.values import RowError, are_usable, check_id
 from beamrank.join import schemas
 from beamrank.ranking.rankings import Rankings, rank_candidates
 from beamrank.records import Topic
-from models.stages.base import Key, ShardStage
+from models.stages.base import Key, Stage
 from models.stages.compute import Computed
 from models.stages.planning import Planning
 
@@ -26,7 +26,7 @@ FIRST = "retrieve"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirstStage(ShardStage):
+class FirstStage(Stage):
     """A first stage. Its type_name is also the name of its section of the configuration, and of its
     run.
     """

@@ -1,17 +1,16 @@
 """A run that the user already has, as the first stage."""
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank.commit.receipts import Manifest, Receipt, ScanReport, StageFolder, read_scans
+from beamrank.commit.receipts import Manifest, Receipt, StageFolder
+from beamrank.commit.scans import ScanReport, report_scan
 from beamrank.commit.shards import ShardTask, find_shards
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
@@ -19,32 +18,33 @@ from beamrank.config.stages import CandidatesConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.columns import TABLES, RunColumns, hints_of
 from beamrank.formats.corpora import FORMATS
+from beamrank.formats.decode.base import unit_ranges
 from beamrank.formats.files import shown_paths
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Ties
-from beamrank.formats.schemas import NO_HINTS
-from beamrank.join.join import by_shard
-from beamrank.join.run_shards import ShardRun, in_place_order, order_shard, sent
-from beamrank.join.run_units import (
+from beamrank.formats.run_units import (
     SMALL_BYTES,
+    UNIT_BYTES,
     RunReader,
     RunUnit,
     digest_run,
     open_run,
     read_units,
     run_bytes,
+    write_units,
 )
+from beamrank.formats.schemas import NO_HINTS
+from beamrank.join.join import by_shard
+from beamrank.join.run_shards import SENT, in_place_order, order_shard, sent
 from beamrank.notes import counted
-from beamrank.storage import files as storage
-from beamrank.storage.digested import reread
 from beamrank.storage.documents import digest
 from models.stages.base import Key
 from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning
+from models.stages.scatter import Scatter, SentRows
 
 # Of a unit, so many rows are kept until they are cut by shard: a batch for each shard has a header.
 _FLUSH_ROWS = 2_000_000
-_SHARDS_AT_ONCE = 4
 _NO_TOPIC = " is not a topic"
 _AS_THEY_ARE = "read as they are. Another file of these docs, as the corpus, may have them correct"
 _TIES: dict[Ties, str] = {
@@ -54,8 +54,6 @@ _TIES: dict[Ties, str] = {
     "doc_id": "ordered by doc_id, descending, as `beamrank eval` and trec_eval do",
 }
 _RULES = 2
-# (shard, rows of a run)
-SentRows = tuple[int, pa.RecordBatch]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,24 +94,6 @@ class GivenRun(FirstStage):
         hints = hints_of(self)
         return self.run_digest if hints == NO_HINTS else digest([self.run_digest, hints])
 
-    def open(self) -> tuple[RunReader, list[RunUnit]]:
-        """Reads how the run is laid out, and divides it.
-
-        Raises:
-            PreflightError: it cannot be read, or has no rows.
-            DataError: it changed after its digest was taken.
-        """
-        return open_run(self.url, hints_of(self), self.run_digest)
-
-    def check_scan(self, scan: ScanReport) -> None:
-        """Raises PreflightError where too many rows cannot be used."""
-        if scan.bad_rows > self.limit(scan.kind):
-            first = "".join(f"\n  {example}" for example in scan.examples)
-            raise PreflightError(
-                f"{counted(scan.bad_rows, 'row')} of {shown_paths(self.url)} cannot be used, and "
-                f"max_bad_rows.{scan.kind} is {self.limit(scan.kind)}{first}"
-            )
-
     def limit(self, kind: str) -> int:
         """How many rows of a kind may be left out."""
         return self.max_bad_rows.get(kind, 0)
@@ -124,14 +104,22 @@ class GivenRun(FirstStage):
         Raises:
             PreflightError: it has none of the topics, or too many rows that cannot be read.
         """
-        self.check_scan(scan)
-        total = manifest.total
+        paths, total = shown_paths(self.url), manifest.total
+        if scan.bad_rows > self.limit(scan.kind):
+            first = "".join(f"\n  {example}" for example in scan.examples)
+            raise PreflightError(
+                f"{counted(scan.bad_rows, 'row')} of {paths} cannot be used, and "
+                f"max_bad_rows.{scan.kind} is {self.limit(scan.kind)}{first}"
+            )
         examples = (text for receipt in manifest.receipts for text in receipt.examples)
         foreign = next(
             (text.removesuffix(_NO_TOPIC)[6:] for text in examples if text.endswith(_NO_TOPIC)), ""
         )
         if total("topics_without_candidates") == total("topics") and not total("excluded"):
-            raise self.without_topics(f"it has, for example, {foreign}")
+            raise PreflightError(
+                f"the run {paths} has none of the topics: it has, for example, {foreign}. Give the "
+                "run that was made for these topics"
+            )
         ties: Ties = "doc_id" if total("without_ranks") else self.ties
         counts = (
             (
@@ -162,59 +150,75 @@ class GivenRun(FirstStage):
             ),
         )
         notes = [f"{what}: {count:,}{more}" for what, count, more in counts if count]
-        return [
-            f"{shown_paths(self.url)}: {note}"
-            for note in ([scan.remark] if scan.remark else []) + notes
-        ]
-
-    def without_topics(self, shown: str) -> PreflightError:
-        """The error of a run without a topic."""
-        return PreflightError(
-            f"the run {shown_paths(self.url)} has none of the topics: {shown}. Give the run that "
-            "was made for these topics"
-        )
+        return [f"{paths}: {note}" for note in ([scan.remark] if scan.remark else []) + notes]
 
 
 @dataclass(frozen=True)
-class RunScan:
-    """A run that is read for the open shards of a stage.
+class RunScan(Scatter):
+    """Reads a run, of which each unit here is some of the reader's units.
 
     Attributes:
-        stage: the stage.
-        folder: its folder.
         reader: reads the run.
-        units: its units, or the file that lists them for the workers of a job.
+        url: the file that lists the reader's units.
+        ranges: of these units, from the first to the last, exclusive.
         first_hashes: `Shards.first_hashes` of the plan.
         is_open: bool[shards]: rows of other shards are not kept.
     """
 
     stage: GivenRun
-    folder: StageFolder
     reader: RunReader
-    units: Sequence[RunUnit] | str
+    url: str
+    ranges: Sequence[tuple[int, int]]
     first_hashes: npt.NDArray[np.uint64]
     is_open: npt.NDArray[np.bool_]
 
+    source = "run"
+    schema = SENT
+
+    @classmethod
+    def open(
+        cls,
+        stage: GivenRun,
+        folder: StageFolder,
+        prefix: str,
+        first_hashes: npt.NDArray[np.uint64],
+    ) -> Self:
+        """Lists the units of a stage's run in a file with a prefix: see `open_run`."""
+        reader, units = open_run(stage.url, hints_of(stage), stage.run_digest)
+        url = write_units(folder.url, prefix, units)
+        ranges = unit_ranges([unit.size_bytes for unit in units], UNIT_BYTES)
+        is_open = np.ones(len(first_hashes), np.bool_)
+        return cls(stage, folder, reader, url, ranges, first_hashes, is_open)
+
     @property
     def _units(self) -> Sequence[RunUnit]:
-        return read_units(self.units) if isinstance(self.units, str) else self.units
+        return read_units(self.url)
 
-    def read(self, start: int, end: int) -> Iterator[SentRows]:
-        """Reads some units, addresses their rows to the shards of their queries, and leaves a
-        report on the units.
+    @property
+    def count(self) -> int:
+        return len(self.ranges)
 
-        Raises:
-            PreflightError: a unit cannot be read, or has wrong rows.
-            DataError: a file is not, or no longer, the one that was digested.
-        """
+    @property
+    def is_small(self) -> bool:
+        """Whether the launcher reads it, without a job."""
+        return sum(unit.size_bytes for unit in self._units) <= SMALL_BYTES
+
+    def for_shards(self, shards: Sequence[int]) -> Self:
+        return replace(self, is_open=np.isin(np.arange(len(self.is_open)), shards))
+
+    def sent_bytes(self) -> float:
+        return self.reader.sent_bytes(self._units)
+
+    def scan(self, number: int) -> Iterator[SentRows]:
         began = time.monotonic()
         batches: list[pa.RecordBatch] = []
-        found: list[npt.NDArray[np.uint32]] = []
+        shards: list[npt.NDArray[np.uint32]] = []
         kept = docs = twice = 0
         example, listed = "", self.reader.layout.listed
         is_scored = not listed
         rejects = Rejects(self.reader.kind, self.stage.limit(self.reader.kind))
-        for number, unit in enumerate(self._units[start:end], start):
+        start, end = self.ranges[number]
+        for index, unit in enumerate(self._units[start:end], start):
             with unit.file.unchanged():
                 for batch in self.reader.read(unit, rejects):
                     docs, twice = docs + len(batch.rows), twice + batch.twice_encoded
@@ -224,78 +228,38 @@ class RunScan:
                     of_queries = find_shards(self.first_hashes, encoded.dictionary.to_pylist())
                     numbers = of_queries[encoded.indices.to_numpy()]
                     is_open = self.is_open[numbers]
-                    batches.append(sent(batch.rows.filter(pa.array(is_open)), number))
-                    found.append(numbers[is_open].astype(np.uint32))
-                    kept += len(found[-1])
+                    batches.append(sent(batch.rows.filter(pa.array(is_open)), index))
+                    shards.append(numbers[is_open].astype(np.uint32))
+                    kept += len(shards[-1])
                     if kept > _FLUSH_ROWS:
-                        yield from by_shard(batches, found)
-                        batches, found, kept = [], [], 0
-        yield from by_shard(batches, found)
-        ScanReport(
+                        yield from by_shard(batches, shards)
+                        batches, shards, kept = [], [], 0
+        yield from by_shard(batches, shards)
+        report_scan(
+            self.folder.url,
+            self.stage.scan_digest,
             start,
             docs,
-            rejects.count,
-            rejects.examples,
-            round(time.monotonic() - began, 3),
-            rejects_file=rejects.publish(storage.parent(self.folder.url), start),
+            rejects,
+            began,
             twice_encoded=twice,
             twice_example=example,
             remark="" if is_scored else f"unranked; {FORMATS[listed].candidate_order}",
-            kind=rejects.kind,
-        ).publish(self.folder.url, self.stage.scan_digest)
+        )
 
-    def read_all(self) -> list[SentRows]:
-        """The rows of all units."""
-        return reread(lambda: list(self.read(0, len(self._units))))
-
-    def order(self, task: ShardTask, batches: Sequence[pa.RecordBatch]) -> ShardRun:
-        """The candidates of a shard from its rows in any order; raises PreflightError where a query
-        has a doc twice.
+    def gather(self, task: ShardTask, rows: Sequence[pa.RecordBatch]) -> Receipt:
+        """Puts the rows of a shard in their order, and commits its candidates; raises
+        PreflightError where a query has a doc twice.
         """
-        return order_shard(
-            in_place_order(batches),
+        start = time.monotonic()
+        run = order_shard(
+            in_place_order(rows),
             [topic.query_id for topic in task.topics],
             self.stage.to_retrieve(task.topics),
             self.reader.layout,
             self.stage.ties,
             lambda unit, position: self.reader.where(self._units[unit], position),
         )
-
-    def join(self, task: ShardTask, batches: Sequence[pa.RecordBatch]) -> Receipt:
-        """Puts a shard's rows in their order, and commits it."""
-        start = time.monotonic()
-        return self._commit(task, self.order(task, batches), start)
-
-    def _commit(self, task: ShardTask, found: ShardRun, start: float) -> Receipt:
-        examples = [] if found.foreign is None else [f"query {found.foreign[1]!r}{_NO_TOPIC}"]
-        topics, candidates = task.topics, found.candidates
-        computed = self.stage.computed(topics, candidates, found.counts, examples)
+        examples = [] if run.foreign is None else [f"query {run.foreign!r}{_NO_TOPIC}"]
+        computed = self.stage.computed(task.topics, run.candidates, run.counts, examples)
         return computed.commit(task, time.monotonic() - start)
-
-    def run_here(self, tasks: Sequence[ShardTask], done: Callable[[int], None]) -> None:
-        """Does all open shards in this process, and commits none where a row of the run is wrong.
-
-        `done` receives the number of each shard that has a receipt.
-
-        Raises:
-            PreflightError: the run has wrong rows (duplicates among them), or none of the topics.
-        """
-        start = time.monotonic()
-        rows: dict[int, list[pa.RecordBatch]] = defaultdict(list)
-        for shard, batch in self.read_all():
-            rows[shard].append(batch)
-        self.stage.check_scan(read_scans(self.folder.url, self.stage.scan_digest))
-        found = [self.order(task, rows.pop(task.shard, [])) for task in tasks]
-        if self.is_open.all() and not any(len(each.candidates) for each in found):
-            _, first = min(
-                (each.foreign for each in found if each.foreign is not None), default=(None, None)
-            )
-            topic = tasks[0].topics[0].query_id
-            raise self.stage.without_topics(
-                f"its first query_id is {first!r}, the topics' {topic!r}"
-            )
-        with ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool:
-            for receipt in pool.map(
-                lambda task, each: self._commit(task, each, start), tasks, found
-            ):
-                done(receipt.shard)

@@ -29,7 +29,10 @@ from models.stages.scoring import ScoringStage
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreMono(ScoringStage):
-    """Scores the docs that it receives one by one, or each of their segments."""
+    """Scores the docs that it receives one by one, or each of their segments.
+
+    `ScoringStage.compute` prepares the inputs, scores them and makes the part.
+    """
 
     type_name = "mono"
     method = "monobert"
@@ -78,8 +81,9 @@ class ScoreMono(ScoringStage):
         return found
 
     def prepare(self, inputs: ShardInputs) -> Prepared:
-        model, tokens = self.checkpoint_of(inputs).architecture, inputs.read(self.tokens)
-        return prepare_mono(model, tokens, self.received(inputs), self.limits, self.segments)
+        architecture = self.checkpoint_of(inputs).architecture
+        tokens = inputs.read(self.tokens)
+        return prepare_mono(architecture, tokens, self.received(inputs), self.limits, self.segments)
 
     def known_answers(self, part: pa.Table, tokens: pa.Table) -> Answers:
         contents = Contents.of(tokens, instructed=self.instruction == OF_TOPICS)

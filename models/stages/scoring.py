@@ -19,7 +19,7 @@ from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokeni
 from models.scoring.answers import Answered
 from models.scoring.backends.registry import Device, choose_kernel, find_backend, resolve_backend
 from models.scoring.engine import Prepared, ScoringEngine, StageCounts, no_scores
-from models.stages.base import Key, LaterStage, ShardStage, Worker
+from models.stages.base import Key, LaterStage, Stage, Worker
 from models.stages.compute import Computed, ShardInputs
 from models.stages.planning import Planning, threads_of
 
@@ -41,7 +41,7 @@ _LOADING = Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelStage(ShardStage):
+class ModelStage(Stage):
     """A stage with one model."""
 
     checkpoint_digest: Annotated[str, Key("{own_name}.checkpoint")]

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.commit.receipts import Receipt, ScanReport, StageFolder, read_scans
+from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.scans import read_scans, report_scan
 from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.errors import DataError, PreflightError
@@ -21,7 +22,6 @@ from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join import schemas
 from beamrank.join.doc_hashes import (
-    NeededDocs,
     NeededList,
     OpenedList,
     cut_needed,
@@ -36,23 +36,23 @@ from beamrank.join.join import (
 )
 from beamrank.join.schemas import Texts, tokenized_schema
 from beamrank.ranking.input_layout import max_doc_tokens
-from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile
-from beamrank.storage.disk_cache import local_copy
 from beamrank.storage.documents import hashes64
 from beamrank.topic_table import TopicTable
 from models.checkpoints.checkpoint import fetch_tokenizer, tokenizer_of
 from models.stages.base import Key, Stage
 from models.stages.first_stage import FIRST
 from models.stages.planning import Planning
+from models.stages.scatter import SentRows
 from models.tokenizers.base import InstructedTokenizer, Tokenizer
 from models.tokenizers.prompts import Joins
 
 _FLUSH_TOKENS = 4 << 20
-# In this machine's cache: lists of docs from a store.
-LISTS = "lists"
-# (shard, the tokens of docs that it needs)
-SentTokens = tuple[int, pa.RecordBatch]
+_ROW_OVERHEAD_BYTES = 64
+_TOKEN_BYTES = 2
+_LETTERS_PER_TOKEN = 4
+_SAMPLE_DOCS = 1000
+_open_list = lru_cache(maxsize=2)(OpenedList)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +128,23 @@ class TokenizeDocs(Stage):
     def schema(self) -> pa.Schema:
         return schemas.tokenized(self.vocab_size, self.instructions)
 
+    @property
+    def sent_schema(self) -> pa.Schema:
+        """The columns of the rows that `scan` sends."""
+        return doc_tokens_schema(schemas.token_type(self.vocab_size))
+
+    def sent_bytes(self, docs: int, unit: CorpusUnit) -> float:
+        """About how many bytes so many docs have in the shuffle, by the letters of the first docs
+        of a unit.
+        """
+        letters: list[int] = []
+        for batch in read_unit(unit):
+            letters += map(len, batch.texts)
+            if len(letters) >= _SAMPLE_DOCS:
+                break
+        tokens = sum(min(count / _LETTERS_PER_TOKEN, self.max_doc_tokens) for count in letters)
+        return docs * (_ROW_OVERHEAD_BYTES + _TOKEN_BYTES * tokens / max(1, len(letters)))
+
     def needed(self, task: ShardTask, ranges: int) -> Iterator[tuple[int, bytes]]:
         """The docs that a shard needs, cut by range of the hash
         (`beamrank.join.doc_hashes.cut_needed`).
@@ -142,7 +159,7 @@ class TokenizeDocs(Stage):
 
     def scan(
         self, unit: CorpusUnit, file: DigestedFile, needed: NeededList, folder: StageFolder
-    ) -> Iterator[SentTokens]:
+    ) -> Iterator[SentRows]:
         """Tokenizes the needed docs of one corpus unit, each once, and addresses them to the shards
         that want them.
 
@@ -156,8 +173,8 @@ class TokenizeDocs(Stage):
             DataError: the unit cannot be read, or its file is not, or no longer, the one that was
                 digested.
         """
-        tokenizer, opened = self.tokenizer, _opened(needed.urls)
-        schema = doc_tokens_schema(schemas.token_type(self.vocab_size))
+        tokenizer, opened = self.tokenizer, _open_list(needed.urls)
+        schema = self.sent_schema
         start = time.monotonic()
         rejects = Rejects("docs", NO_LIMIT)
         docs = 0
@@ -191,14 +208,7 @@ class TokenizeDocs(Stage):
                     yield from by_shard(buffer, shards)
                     buffer, shards = [], []
             yield from by_shard(buffer, shards)
-        ScanReport(
-            unit.index,
-            docs,
-            rejects.count,
-            rejects.examples,
-            round(time.monotonic() - start, 3),
-            rejects.publish(storage.parent(folder.url), unit.index),
-        ).publish(folder.url, self.corpus_digest)
+        report_scan(folder.url, self.corpus_digest, unit.index, docs, rejects, start)
 
     def join(
         self,
@@ -218,9 +228,7 @@ class TokenizeDocs(Stage):
         """
         start = time.monotonic()
         tokenizer = self.tokenizer
-        docs = pa.Table.from_batches(
-            batches, doc_tokens_schema(schemas.token_type(self.vocab_size))
-        )
+        docs = pa.Table.from_batches(batches, self.sent_schema)
         topics = [topic.text for topic in task.topics]
         queries = tokenizer.encode_queries(topics, self.max_doc_tokens)
         joined = join_shard(
@@ -294,9 +302,3 @@ def _open_tokenizer(checkpoint: str, digest: str, joins: Joins | None) -> Tokeni
             "would be mixed: run again to plan it again"
         )
     return tokenizer
-
-
-@lru_cache(maxsize=2)
-def _opened(urls: tuple[str, ...]) -> OpenedList:
-    """A list of docs, whose files this machine copies once where they are at a store."""
-    return OpenedList(urls, lambda url: NeededDocs.open(local_copy(LISTS, url)))

@@ -56,6 +56,11 @@ def status(folder: _Folder, as_json: AsJson = False) -> None:
 
 def _facts(stage: StageStatus) -> Iterator[str]:
     yield f"{stage.done:,} of {stage.shards:,} shards"
+    if stage.at_work:
+        done, inputs = (
+            sum(getattr(work, name) for work in stage.at_work) for name in ("done", "inputs")
+        )
+        yield f"{done:,} of {inputs:,} inputs of {counted(len(stage.at_work), 'shard')} at work"
     if stage.elapsed_seconds is not None:
         yield f"elapsed {duration(stage.elapsed_seconds)}"
     if stage.finished or stage.eta_seconds is None:

@@ -231,12 +231,12 @@ class Scan:
 class StageProgress:
     """Returns how much of a stage is done, and shows it.
 
-    `done` finds the shards that are done, of `shards`; `receipt` reads that of the first of this
-    job. `inputs_done` is how many inputs of a shard are scored, of how many, as far as this process
-    can see.
+    `look` finds the shards that are done, of `shards`, and the files in which workers tell how far
+    they are; `receipt` reads that of the first shard of this job. `inputs_done` is how many inputs
+    of the shards of this process are done, of how many.
     """
 
-    done: Callable[[], set[int]]
+    look: Callable[[], tuple[set[int], object]]
     shards: int
     bar: Bar
     receipt: Callable[[int], Receipt | None]
@@ -244,15 +244,15 @@ class StageProgress:
     scan: Scan | None = None
 
     def __post_init__(self) -> None:
-        self._before: set[int] | None = self.done()
+        self._before: set[int] | None = self.look()[0]
 
-    def __call__(self) -> int:
-        """The number of finished shards, of units read, and of inputs scored in this process."""
-        done = self.done()
+    def __call__(self) -> object:
+        """What differs once a shard was finished, a unit was read or inputs were counted."""
+        done, files = self.look()
         read = self.scan.count() if self.scan else 0
         if self.scan and read < self.scan.units:
             self.bar.update(self.scan.before + read, self.scan.total, self.scan.noun)
-            return len(done) + read
+            return len(done), read
         inputs = self.inputs_done()
         within = f" ({_fraction(*inputs)} inputs of the next)" if inputs[1] else ""
         self.bar.update(len(done), self.shards, f"shards{within}")
@@ -261,7 +261,7 @@ class StageProgress:
             if (receipt := self.receipt(min(new))) is not None:
                 self.bar.meter.skip_start(receipt.seconds)
             self._before = None
-        return len(done) + read + inputs[0]
+        return len(done), read, inputs[0], files
 
 
 def duration(seconds: float) -> str:
@@ -275,13 +275,14 @@ def _fraction(done: int, total: int | None) -> str:
     return f"{done:,}" if total is None else f"{done:,} of {total:,}"
 
 
-def at_most_every(seconds: float, ask: Callable[[], int]) -> Callable[[], int]:
+def at_most_every(seconds: float, ask: Callable[[], object]) -> Callable[[], object]:
     """A function that keeps the answer of `ask` for some seconds, and for ten times as long as it
     took.
     """
-    answered, next_seconds = 0, 0.0
+    answered: object = None
+    next_seconds = 0.0
 
-    def answer() -> int:
+    def answer() -> object:
         nonlocal answered, next_seconds
         start = time.monotonic()
         if start >= next_seconds:

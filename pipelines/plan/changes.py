@@ -112,7 +112,7 @@ def check_share(plan: Plan) -> None:
         # There is none, or it is broken, and is written again.
         return
     is_other = current.name != plan.name and current.written == plan.written
-    if not is_other or len(current.manifests(StageFolder.whole)) == len(current.stages):
+    if not is_other or len(current.manifests(StageFolder.gather)) == len(current.stages):
         return
     found = "; ".join(map(str, plan_changes(current, plan)))
     raise BeamrankError(

@@ -10,27 +10,24 @@ import numpy as np
 
 from beamrank.commit.listing import CURRENT
 from beamrank.commit.plan import Plan, read_plan
-from beamrank.commit.receipts import Receipt, read_machine, read_scans
+from beamrank.commit.receipts import Receipt, read_machine
+from beamrank.commit.scans import read_scans
 from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import read_receipts
 from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
-from beamrank.formats.corpora import list_units, read_unit
-from beamrank.formats.texts.units import CorpusUnit
+from beamrank.formats.corpora import list_units
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
 from models.stages.base import Stage
 from models.stages.core import open_stages
 from models.stages.tokenize import TokenizeDocs
+from pipelines.passes import shuffle_passes
 from pipelines.plan.changes import Change, plan_changes
 from pipelines.plan.make_plan import planned
 from pipelines.plan.reuse import Reuse
 from pipelines.runners.options import Runner, shuffle_room
 
-_ROW_OVERHEAD_BYTES = 64
-_TOKEN_BYTES = 2
-_LETTERS_PER_TOKEN = 4
-_SAMPLE_DOCS = 1000
 _LEAST_RECEIPTS = 3
 # The keys that decide how long an input or a text takes.
 _PACE_KEYS = ("checkpoint_digest", "tokenizer_digest", "dtype", "backend", "kernel", "device")
@@ -165,14 +162,9 @@ def estimate(config: RunConfig) -> Estimate:
     passes, units = 0, 0
     if tokenizing := [stage for stage in stages if isinstance(stage, TokenizeDocs)]:
         listed = list_units(config.corpus)
-        units = len(listed)
-        passes = join_passes(
-            len(plan.topics) * tokenizing[0].k,
-            listed[0],
-            len(plan.shards),
-            max(stage.max_doc_tokens for stage in tokenizing),
-            shuffle_room(Runner.LOCAL),
-        )
+        units, docs = len(listed), len(plan.topics) * tokenizing[0].k
+        sent_bytes = max(stage.sent_bytes(docs, listed[0]) for stage in tokenizing)
+        passes = shuffle_passes(sent_bytes, len(plan.shards), shuffle_room(Runner.LOCAL))
     steps = dict.fromkeys(record.step for record in plan.stages)
     return Estimate(
         len(plan.topics),
@@ -273,34 +265,3 @@ def _processor(output: str, name: str) -> tuple[str, tuple[str, ...]] | None:
     """The processor of a machine that a receipt names, and its GPUs."""
     machine = read_machine(output, name)
     return None if machine is None else (machine.processor, machine.gpus)
-
-
-def join_passes(
-    docs: int, unit: CorpusUnit, shards: int, doc_tokens: int, room_bytes: float
-) -> int:
-    """The number of passes over the corpus, so that each shuffle fits in this machine's memory.
-
-    Args:
-        docs: how many docs travel, a doc once for each shard that needs it.
-        unit: one of the corpus, whose docs are as long as those of others.
-        shards: how many shards are joined; the most passes.
-        doc_tokens: how many tokens are kept of a doc.
-        room_bytes: see `pipelines.runners.options.shuffle_room`.
-    """
-    return shuffle_passes(docs * _doc_bytes(unit, doc_tokens), shards, room_bytes) if docs else 1
-
-
-def shuffle_passes(size_bytes: float, shards: int, room_bytes: float) -> int:
-    """The number of jobs, each with some of the shards, so that each sends at most `room_bytes`."""
-    return max(1, min(shards, -int(-size_bytes // room_bytes)))
-
-
-def _doc_bytes(unit: CorpusUnit, doc_tokens: int) -> float:
-    """The bytes of a doc in the shuffle, by the letters of the first docs."""
-    letters: list[int] = []
-    for batch in read_unit(unit):
-        letters += [len(text) for text in batch.texts]
-        if len(letters) >= _SAMPLE_DOCS:
-            break
-    tokens = [min(count / _LETTERS_PER_TOKEN, doc_tokens) for count in letters]
-    return _ROW_OVERHEAD_BYTES + _TOKEN_BYTES * sum(tokens) / max(1, len(tokens))

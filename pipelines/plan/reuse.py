@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from beamrank.commit.listing import PLAN
+from beamrank.commit.owner import running
 from beamrank.commit.plan import EngineVersionError, Plan, load_plan
 from beamrank.commit.receipts import (
     Receipt,
@@ -23,7 +24,6 @@ from beamrank.storage import files as storage
 from beamrank.storage.digested import file_states
 from models.stages.core import open_record
 from models.stages.scoring import ScoringStage
-from pipelines.runs.owner import running
 
 # Of one output; a newer plan's parts hold what it reused from older ones.
 _MOST_PLANS = 8
@@ -191,7 +191,7 @@ class Reuse:
         """
         if plan.output == self._plan.output:
             return read_receipts(plan)[name]
-        manifest = plan.seal_of(name)
+        manifest = plan.manifest(name)
         if manifest is None:
             raise PreflightError(f"{name} is not finished, or files of it are missing")
         return dict(enumerate(manifest.receipts))

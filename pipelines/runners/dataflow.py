@@ -273,7 +273,7 @@ def submit(pipeline: beam.Pipeline, stage: str, note: Callable[[str], None]) -> 
 
 
 def wait(
-    result: Any, progress: Callable[[], int], stall_seconds: float, warn: Callable[[str], None]
+    result: Any, progress: Callable[[], object], stall_seconds: float, warn: Callable[[str], None]
 ) -> None:
     """Waits for a job; cancels one that stalls, or whose result is refused: workers cost money."""
 

@@ -78,7 +78,9 @@ _LOST_WORKER = re.compile(
 )
 
 
-def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], stall_seconds: float) -> None:
+def run_watched(
+    pipeline: beam.Pipeline, progress: Callable[[], object], stall_seconds: float
+) -> None:
     """Runs a pipeline to its end: see `watch`."""
     watch(
         partial(_run, pipeline),
@@ -90,12 +92,12 @@ def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], stall_seco
 
 def watch(
     work: Callable[[], None],
-    progress: Callable[[], int],
+    progress: Callable[[], object],
     stall_seconds: float,
     endpoint: str | None = None,
 ) -> None:
-    """Does work of this process and its workers; `progress`, how much is done, may stay the same up
-    to a limit.
+    """Does work of this process and its workers; `progress`, how much is done, may stay equal up to
+    a limit.
 
     Raises:
         WorkerLostError: a worker process or the job server at `endpoint` died.
@@ -138,7 +140,7 @@ class _Outcome(contextlib.ContextDecorator):
 
 def wait_with_stall(
     work: Callable[[], None],
-    progress: Callable[[], int],
+    progress: Callable[[], object],
     stall_seconds: float,
     on_stall: Callable[[], str],
     check: Callable[[], None] = lambda: None,
@@ -165,9 +167,9 @@ def wait_with_stall(
             last, idle = now, 0.0
         elif idle > stall_seconds:
             raise BeamrankError(
-                f"no shard was finished in {stall_seconds / 60:g} minutes (stall_minutes): "
+                f"no shard made progress for {stall_seconds / 60:g} minutes (stall_minutes): "
                 f"{on_stall()}. Run the same command again to resume; raise stall_minutes if "
-                "workers start, or a shard takes, longer"
+                "workers take longer to start, or a shard of a stage without inferences does"
             )
 
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from beamrank.commit.check import Finding, Verification
 from beamrank.commit.listing import MEASURES, PER_QUERY, RUNS, VALUES
+from beamrank.commit.owner import check_current
 from beamrank.commit.parts import ShardParts, iter_shards, sealed_stages
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, StageFolder
@@ -32,7 +33,6 @@ from beamrank.storage import files as storage
 from beamrank.storage.documents import sha256
 from models.stages.core import open_stages
 from pipelines.console.tables import count_lines
-from pipelines.runs.owner import check_current
 from pipelines.runs.run_file import (
     PartFolder,
     RunFile,
@@ -168,6 +168,7 @@ def run_evaluators(plan: Plan, config: RunConfig, files: Sequence[RunFile]) -> E
     qrels = read_qrels(config.judgments, rejects=config.max_bad_rows.rejects("qrels"))
     if plan.limited:
         qrels = qrels.of_topics(plan.topics.those_of(qrels.relevance))
+    # Formats of one run are side by side: its first one is measured.
     return {file: Evaluator(qrels, config.measures) for file in files[:: len(config.run_formats)]}
 
 

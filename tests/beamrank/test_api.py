@@ -84,7 +84,7 @@ def test_evaluate_says_what_is_missing(caplog):
     caplog.clear()
     assert beamrank.evaluate({"q1": {"a": 1.0}}, qrels, "RR").means == {"RR": 0.1}
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
-    assert "judged topics that are in the run: 1 of 10" in caplog.text
+    assert "1 of 10" in caplog.text
     caplog.clear()
     beamrank.evaluate({"a": {"a": 1.0}}, {"a": {"a": 1}}, "RR")
     assert "doc of their own id" in caplog.text
@@ -105,36 +105,36 @@ def test_evaluate_takes_the_numbers_of_numpy() -> None:
             {"other": {"a": 1}},
             "RR",
             PreflightError,
-            "the run and the qrels have no topic in common",
+            "no topic in common",
         ),
-        (RUN, {"q1": {"a": 0.5}}, "RR", DataError, "doc 'a' of query 'q1' has relevance 0.5"),
+        (RUN, {"q1": {"a": 0.5}}, "RR", DataError, r"'a' .*'q1' .*0.5"),
         (
             RUN,
             {"q1": {"a": 20_000}},
             "RR",
             DataError,
-            "not a whole number between -10,000 and 10,000",
+            "-10,000 and 10,000",
         ),
         (RUN, {"q1": {3: 1}}, "RR", DataError, "ids are strings"),
-        (RUN, {"q1": {}}, "RR", DataError, "the qrels have no judgments"),
-        ({"q1": {"a": float("inf")}}, QRELS, "RR", DataError, "the score of doc 'a' is not finite"),
+        (RUN, {"q1": {}}, "RR", DataError, "no judgments"),
+        ({"q1": {"a": float("inf")}}, QRELS, "RR", DataError, "'a' is not finite"),
         ("/nowhere/run", QRELS, "RR", PreflightError, "/nowhere/run"),
         (b"/nowhere/run", QRELS, "RR", PreflightError, "/nowhere/run"),
-        (RUN, {"q1": ["a"]}, "RR", DataError, "not a dictionary but list"),
-        ({"q1": None}, QRELS, "RR", DataError, "query 'q1' of the run .* but NoneType"),
+        (RUN, {"q1": ["a"]}, "RR", DataError, r"dictionary .*list"),
+        ({"q1": None}, QRELS, "RR", DataError, r"'q1' .*NoneType"),
         (
             {"q1": {"a": "1"}},
             QRELS,
             "RR",
             DataError,
-            "query 'q1' of the run has a score that cannot be used",
+            r"'q1' .*score",
         ),
         (
             {"q1": {"a": 10**400}},
             QRELS,
             "RR",
             DataError,
-            "query 'q1' of the run has a score that cannot be used",
+            r"'q1' .*score",
         ),
     ],
 )
@@ -165,11 +165,11 @@ def test_write_run_writes_msmarco_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("run", "tag", "error", "message"),
     [
-        ({"q1": {"a": float("nan")}}, "t", DataError, "the score of doc 'a' is not finite"),
+        ({"q1": {"a": float("nan")}}, "t", DataError, "'a' is not finite"),
         ({"q1": {"a b": 1.0}}, "t", DataError, "holds white space"),
         (RUN, "my run", ConfigError, "tag 'my run'"),
         (RUN, None, ConfigError, "tag None"),
-        (None, "t", DataError, "the run is not a dictionary but NoneType"),
+        (None, "t", DataError, r"dictionary .*NoneType"),
     ],
 )
 def test_write_run_refuses_what_cannot_stand_in_a_run(run, tag, error, message, tmp_path):
@@ -188,5 +188,5 @@ def test_public_name_exists_and_is_documented(name: str) -> None:
 
 
 def test_unknown_public_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'beamrank' has no attribute 'reranker'"):
+    with pytest.raises(AttributeError, match="'reranker'"):
         _ = beamrank.reranker

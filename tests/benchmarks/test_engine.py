@@ -9,19 +9,15 @@ from benchmarks.engine.__main__ import main
 from benchmarks.engine.engines import ENGINES, REFERENCE, Measured
 from benchmarks.engine.shapes import EMBEDDED
 from benchmarks.engine.sorted_batches import Scored, SortedBatches, batch_size, log_odds_of
-from benchmarks.engine.table import Row, Setting, add_rows, ndcg, rankings, read_rows, tables
+from benchmarks.engine.table import Row, add_row, figures, ndcg, rankings, read_rows, tables
 from benchmarks.engine.texts import DEPTH, Inputs, even_inputs
 from models.checkpoints.checkpoint import resolve_checkpoint
 
 
-def _row(
-    engine: str,
-    rate: float,
-    shape: str = "MiniLM-L6",
-    tokens: str = "real",
-    processor: str = "avx2",
-) -> Row:
-    return Row("a machine", processor, shape, tokens, engine, 10, rate, 0.5, None, 1.0, 1.0, None)
+def _row(engine: str, rate: float, shape: str = "MiniLM-L6") -> Row:
+    same = {"machine": "a machine", "processor": "avx2", "shape": shape, "engine": engine}
+    more = {"padding": None, "tau": 1.0, "overlap": 1.0, "ndcg_change": None}
+    return {**same, "inputs": 10, "rate": rate, "peak_share": 0.5, **more}
 
 
 def _batches() -> SortedBatches:
@@ -82,27 +78,20 @@ def test_row_compares_with_the_reference():
     exact, other = (
         Scored(np.array(scores, np.float32), 8, 6) for scores in ([4, 3, 2, 1], [3, 4, 2, 1])
     )
-    setting = Setting(
-        "a machine", "avx2", "MiniLM-L6", "real", inputs, Measured(2.0, exact), 100.0, 500.0
-    )
-    row = setting.row("another", Measured(0.5, other))
-    assert (row.rate, row.peak_share, row.padding, row.overlap) == (8, 0.4, 0.25, 1)
-    assert row.tau == pytest.approx(2 / 3)
-    assert row.ndcg_change == pytest.approx(1 / np.log2(3) - 1)
-    assert setting.row(REFERENCE, Measured(2.0, exact)).ndcg_change == 0
+    row = figures(Measured(0.5, other), Measured(2.0, exact), inputs, 0.2)
+    assert [row[name] for name in ("rate", "peak_share", "padding", "overlap")] == [8, 0.4, 0.25, 1]
+    assert row["tau"] == pytest.approx(2 / 3)
+    assert row["ndcg_change"] == pytest.approx(1 / np.log2(3) - 1)
 
 
 def test_rows_that_are_measured_again_replace_their_own(tmp_path):
     path = tmp_path / "results" / "engine.json"
-    add_rows(path, [_row("one", 1.0), _row("other", 2.0)])
-    add_rows(path, [_row("one", 3.0), _row("one", 4.0, tokens="32")])
-    assert [(row.engine, row.tokens, row.rate) for row in read_rows(path)] == [
-        ("one", "real", 3.0),
-        ("other", "real", 2.0),
-        ("one", "32", 4.0),
-    ]
-    shown = tables(read_rows(path))
-    assert shown.count("**MiniLM-L6**") == 2
+    rows = [_row("one", 1.0), _row("other", 2.0), _row("one", 3.0), _row("one", 4.0, "BERT-base")]
+    for row in rows:
+        add_row(path, row)
+    assert read_rows(path) == [rows[2], rows[1], rows[3]]
+    shown = tables(rows)
+    assert shown.count("**MiniLM-L6**") == 1
     assert "| one | 3.0 | 0.500 |  | 1.0000 | 1.000 |  |" in shown
 
 
@@ -110,25 +99,12 @@ def test_rows_that_are_measured_again_replace_their_own(tmp_path):
 @pytest.mark.usefixtures("shared_data")
 def test_comparison_is_a_line_for_each_engine(tmp_path, capsys):
     results = tmp_path / "engine.json"
-    flags = [
-        "--shapes",
-        "MiniLM-L6",
-        "--engines",
-        "beamrank openvino float32",
-        "OpenVINO bfloat16",
-        "--threads",
-        "1",
-    ]
-    main([*flags, "--tokens", "32", "--inputs", "4", "--passes", "1", "--results", str(results)])
+    flags = ["--shapes", "MiniLM-L6", "--threads", "1", "--inputs", "4", "--passes", "1"]
+    engines = ["beamrank openvino float32", "OpenVINO bfloat16"]
+    main([*flags, "--engines", *engines, "--results", str(results)])
     rows = read_rows(results)
-    assert [row.engine for row in rows] == [
-        REFERENCE,
-        "beamrank openvino float32",
-        "OpenVINO bfloat16",
-    ]
-    # One block of 1,024 rows, and lengths that are multiples of 16.
-    assert [row.padding for row in rows] == [0.875, 0, 0]
-    assert rows[1].tau == 1
+    assert [row["engine"] for row in rows] == [REFERENCE, *engines]
+    assert all(row["rate"] > 0 and row["overlap"] > 0 for row in rows)
     assert capsys.readouterr().out == tables(rows) + "\n"
 
 
@@ -141,5 +117,5 @@ def test_gpu_is_compared_with_the_engines_that_run_there():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
 def test_comparison_on_a_missing_gpu_is_refused():
-    with pytest.raises(PreflightError, match="torch finds no CUDA device"):
+    with pytest.raises(PreflightError, match="CUDA"):
         main(["--device", "cuda"])

@@ -13,7 +13,7 @@ import pytest
 from beamrank.commit.plan import OLDEST_READ_VERSION
 from beamrank.storage.documents import checked_json, checked_values
 from tests import ROOT
-from tests.support.processes import beamrank_here
+from tests.support.processes import beamrank_here, succeed
 from tests.support.services.environments import airflow_python, environ
 
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]
@@ -54,10 +54,9 @@ def _check_second_run(job: Path) -> None:
     scored = {stage["stage"]: (stage["inferences"], stage["reused"]) for stage in stages}
     for stage in ("mono", "duo"):
         assert scored[stage][0] < scored[stage][1], scored
-    fresh = beamrank_here(
+    succeed(
         "run", job / "config.yaml", "--output", job / "fresh", "--set", "index.path=fresh-index"
     )
-    assert fresh.returncode == 0, fresh.stderr
     _check_bytes(second, job / "fresh")
     assert "rye,new topic" in (second / "report" / "drift.csv").read_text()
 
@@ -96,7 +95,7 @@ def test_weekly_script_reuses_what_did_not_change(job):
     _close_gate(job)
     gated = run("2026-11-23")
     assert gated.returncode == 4, gated.stderr
-    assert "topics_changed > 0 holds: duo-sum has" in gated.stderr
+    assert "topics_changed > 0 holds" in gated.stderr
     assert os.readlink(job / "latest") == "runs/2026-11-16"
     second = run("2026-11-23", ACCEPT="yes")
     assert second.returncode == 0, second.stderr
@@ -108,10 +107,7 @@ def test_weekly_script_reuses_what_did_not_change(job):
     _make_old(job / "runs" / "2026-11-23")
     third = run("2026-11-30")
     assert third.returncode == 0, third.stderr
-    assert (
-        "runs/2026-11-30 runs without reuse and baseline: this beamrank cannot read runs/2026-11-23"
-        in third.stderr
-    )
+    assert "cannot read runs/2026-11-23" in third.stderr
     assert os.readlink(job / "latest") == "runs/2026-11-30"
     assert not (job / "runs/2026-11-30/report").exists()
     _check_bytes(job / "runs/2026-11-30", job / "fresh")
@@ -125,7 +121,7 @@ def test_weekly_script_reuses_what_did_not_change(job):
     shutil.rmtree(job / "runs/2026-10-26")
     gone = run("2026-12-06")
     assert (gone.returncode, os.readlink(job / "latest")) == (0, "runs/2026-12-06")
-    assert "runs/2026-10-26, which was the latest, is gone" in gone.stderr
+    assert "runs/2026-10-26" in gone.stderr
     assert run("2026-12-07").returncode == 0
     assert (job / "runs/2026-12-07/report").exists()
 

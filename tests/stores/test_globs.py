@@ -133,9 +133,7 @@ def test_object_that_its_store_unpacks_is_refused(gcs, tmp_path, monkeypatch, ba
         _READERS if base == "config.json" else {name: _READERS[name] for name in ("corpus", "run")}
     )
     for read in readers.values():
-        with pytest.raises(
-            PreflightError, match=rf"{base} is stored with Content-Encoding: gzip.*gcloud"
-        ):
+        with pytest.raises(PreflightError, match=rf"{base} .*Content-Encoding: gzip.*gcloud"):
             read(url)
 
 
@@ -146,7 +144,5 @@ def test_packed_object_of_s3_is_told_by_its_content(s3, tmp_path):
         for ending in ("", ".gz"):
             filesystem.pipe_file(f"{path}{ending}", gzip.compress(_doc(1)), ContentEncoding="gzip")
     assert _doc_ids(f"{url}.gz", "jsonl") == ["d1"]
-    with pytest.raises(
-        PreflightError, match=r"compressed with gzip: give it a name that ends in \.gz"
-    ):
+    with pytest.raises(PreflightError, match=r"gzip: .*\.gz"):
         list_units(CorpusConfig(path=url, format="jsonl"))

@@ -96,14 +96,12 @@ def test_refusal_names_its_likely_cause(refusing, code):
         storage.sizes_bytes,
         lambda url: storage.publish(url, b"x"),
     ):
-        with pytest.raises(UnreachableError, match=f"^{url} is refused by its store .*{words}"):
+        with pytest.raises(UnreachableError, match=rf"^{url} .*{words}"):
             use(url)
     with pytest.raises(DataError, match=words) as raised, open_stream(url) as file:
         file.read()
     assert "damaged" not in str(raised.value)
-    with pytest.raises(
-        PreflightError, match=r"cannot write to the output s3://bucket/out: .* is refused"
-    ):
+    with pytest.raises(PreflightError, match=r"s3://bucket/out: .* refused"):
         check_writable("s3://bucket/out")
 
 
@@ -117,9 +115,7 @@ def test_refusal_by_google_names_its_likely_cause(refusing, monkeypatch):
     monkeypatch.setitem(fsspec.config.conf, "gs", {"token": "anon"})
     refusing(403, "Forbidden", {})
     for use in (storage.size_bytes, storage.read_bytes, storage.sizes_bytes):
-        with pytest.raises(
-            UnreachableError, match=r"^gs://bucket/a\.run is refused by its store .*credentials"
-        ):
+        with pytest.raises(UnreachableError, match=r"^gs://bucket/a\.run .*credentials"):
             use("gs://bucket/a.run")
 
 

@@ -53,7 +53,7 @@ def test_requests_of_a_stage_of_a_thousand_shards(plan, s3):
     assert len(s3.requests) == 1
 
     s3.requests.clear()
-    assert plan.sealed("retrieve") is not None
+    assert plan.seal("retrieve") is not None
     assert len(s3.sent("GET", ".json?")) == 1 + _SHARDS
     assert len(s3.requests) <= 10 + _SHARDS
     assert len(s3.sent("PUT", "manifest-")) == 1

@@ -13,7 +13,7 @@ from beamrank.commit.status import read_status
 from beamrank.storage import files as storage
 from pipelines.runs.run_metadata import ENDING
 from tests.support.outputs import files_below
-from tests.support.processes import beamrank, beamrank_here
+from tests.support.processes import beamrank, beamrank_here, succeed
 from tests.support.runs import run_here
 from tests.support.services.stores import Store
 from tests.support.small_collection import SmallCollection
@@ -86,7 +86,7 @@ def test_run_reuses_scores_of_an_output_at_a_store(job, local_runs):
     earlier = run_here(f"{job}/config.yaml").plan.output
     plan = run_here(f"{job}/config.yaml", f"{job}/later", [f"reuse=[{earlier}]", "shards=2"]).plan
     for stage in ("mono", "duo"):
-        manifest = plan.finished(stage)
+        manifest = plan.gather(stage)
         assert manifest is not None
         assert manifest.total("inferences") == 0
         assert manifest.total("reused") > 0
@@ -113,8 +113,7 @@ def test_pairs_at_a_store_have_the_scores_of_a_disk(store, tmp_path, checkpoints
     parts = []
     for pairs, output in ((str(tmp_path), str(tmp_path / "out")), (f"{url}/pairs", f"{url}/out")):
         options = ("--checkpoint", checkpoints.mono, "--shard-rows", "3", "--output", output)
-        done = beamrank_here("score", f"{pairs}/*.parquet", *options)
-        assert done.returncode == 0, done.stderr
+        done = succeed("score", f"{pairs}/*.parquet", *options)
         folder = done.stdout.strip()
         parts.append({storage.name(path): storage.read_bytes(path) for path in files_below(folder)})
         assert "all files verified" in beamrank_here("verify", output).stderr

@@ -9,7 +9,6 @@ import fsspec.config
 import pyarrow as pa
 from apache_beam.internal import pickler
 
-from beamrank.commit.job_files import StoredTask, TaskFile
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import StageFolder
 from beamrank.commit.shards import ShardTask, cut_rows
@@ -18,6 +17,7 @@ from models.stages.compute import Computed, ShardInputs
 from tests import ROOT
 from tests.support.processes import PATIENCE_SECONDS
 from transforms.shards import RunShardFn
+from transforms.tasks import StoredTask, TaskFile
 
 _DIGEST = "0" * 64
 _WORKER = """

@@ -1,7 +1,9 @@
-"""Files that change without a trace in their size and time of writing."""
+"""Files that change: without a trace in their size and time of writing, and JSON."""
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 
 def rewrite(path: Path, content: bytes) -> None:
@@ -16,3 +18,8 @@ def flip_bit(path: Path, position: int | None = None, bit: int = 2) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2 if position is None else position] ^= 1 << bit
     rewrite(path, bytes(content))
+
+
+def edit_json(path: Path, /, **changes: Any) -> None:
+    """Writes other values of some keys into a JSON object."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))

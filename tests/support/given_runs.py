@@ -7,9 +7,9 @@ from types import MappingProxyType
 from beamrank.formats.columns import Columns
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Ties
+from beamrank.formats.run_units import RunBatch, RunReader, digest_run
 from beamrank.formats.schemas import Hints
 from beamrank.join.run_shards import in_place_order, order_shard, sent
-from beamrank.join.run_units import RunBatch, RunReader, digest_run
 
 
 @dataclass(frozen=True)

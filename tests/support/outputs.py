@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from beamrank.commit.listing import needed_prefix
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest, ScanReport
+from beamrank.commit.receipts import Manifest
+from beamrank.commit.scans import ScanReport
 from beamrank.commit.shards import cut_shards
 from beamrank.commit.stage import StageRecord, described
 from beamrank.join import schemas
@@ -92,6 +93,9 @@ def shard_table(plan: Plan, name: str, shard: int, salt: int = 0) -> pa.Table:
         "doc_ids": [["d1"]] * rows,
     }
     columns |= {"ranks": [[1]] * rows, "doc_tokens": [[[3, 4]]] * rows}
+    digest = bytes(16)
+    columns |= {"query_digest": [digest] * rows, "doc_digests": [[digest]] * rows}
+    columns |= {"doc_lengths": [[2]] * rows}
     schema = {"retrieve": schemas.CANDIDATES, "mono": schemas.MONO}.get(
         name, schemas.tokenized(1000)
     )
@@ -103,7 +107,7 @@ def shard_table(plan: Plan, name: str, shard: int, salt: int = 0) -> pa.Table:
 def commit(plan: Plan, name: str, shards: Sequence[int], salt: int = 0) -> tuple[str, ...]:
     """Commits some shards of a stage whose inputs are sealed; returns the digests of all."""
     stage = plan.stage(name)
-    inputs = [manifest for manifest in map(plan.sealed, stage.inputs) if manifest is not None]
+    inputs = [manifest for manifest in map(plan.seal, stage.inputs) if manifest is not None]
     digests = plan.shard_digests(stage, inputs)
     for shard in shards:
         table = shard_table(plan, name, shard, salt)
@@ -116,7 +120,7 @@ def commit(plan: Plan, name: str, shards: Sequence[int], salt: int = 0) -> tuple
 def seal_stage(plan: Plan, name: str, salt: int = 0) -> Manifest:
     """Commits a stage whole and seals it."""
     commit(plan, name, range(SHARDS), salt)
-    manifest = plan.sealed(name)
+    manifest = plan.seal(name)
     assert manifest is not None
     return manifest
 

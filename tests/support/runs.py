@@ -50,7 +50,7 @@ class PlannedRun(NamedTuple):
         return [row for table in self._tables(stage) for row in table.to_pylist()]
 
     def _tables(self, stage: str) -> list[pa.Table]:
-        manifest = self.plan.sealed(stage)
+        manifest = self.plan.seal(stage)
         assert manifest is not None, f"{stage} is not sealed"
         return [self.plan.folder(stage).read_part(receipt) for receipt in manifest.receipts]
 
@@ -110,7 +110,7 @@ def assert_as_fresh(output: Path, fresh: Path) -> int:
     """
     plan = read_plan(str(output))
     sealed = [
-        manifest for manifest in map(plan.sealed, (stage.name for stage in plan.stages)) if manifest
+        manifest for manifest in map(plan.seal, (stage.name for stage in plan.stages)) if manifest
     ]
     assert sorted(
         f"{each.stage}/{receipt.part}" for each in sealed for receipt in each.receipts

@@ -118,9 +118,7 @@ class ScoredOutput:
                 parts[number].append(table)
         for record, tables in list(zip(self.records, parts, strict=True))[:stages]:
             inputs = [
-                manifest
-                for manifest in map(self.plan.sealed, record.inputs)
-                if manifest is not None
+                manifest for manifest in map(self.plan.seal, record.inputs) if manifest is not None
             ]
             digests = self.plan.shard_digests(record, inputs)
             counts = {
@@ -139,7 +137,7 @@ class ScoredOutput:
 
     def stored(self, stage: str) -> pa.Table:
         """All rows of a finished stage."""
-        manifest = self.plan.sealed(stage)
+        manifest = self.plan.seal(stage)
         assert manifest is not None
         return pa.concat_tables(
             [self.plan.folder(stage).read_part(receipt) for receipt in manifest.receipts]

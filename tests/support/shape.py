@@ -33,14 +33,16 @@ _STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 READING_ORDER = (
     "beamrank/ranking/rankings",
     *(f"beamrank/commit/{name}" for name in ("shards", "plan", "receipts", "parts", "listing")),
-    *("beamrank/commit/stage", "beamrank/commit/job_files", "beamrank/join/schemas"),
+    *("beamrank/commit/stage", "beamrank/join/schemas"),
     *("beamrank/join/join", "models/stages/base", "models/stages/core", "models/stages/planning"),
     *("models/stages/first_stage", "models/stages/given_run", "models/stages/tokenize"),
+    *("models/stages/scatter", "models/stages/corpus_scan"),
     *("models/stages/attempt", "models/stages/scoring"),
     *("models/stages/mono", "models/stages/duo"),
     *("models/scoring/mono", "models/scoring/duo", "models/scoring/packing"),
     *("models/scoring/engine", "beamrank/ranking/input_layout"),
-    *("transforms/shards", "transforms/join", "pipelines/joins", "pipelines/launcher"),
+    *("transforms/tasks", "transforms/shards", "transforms/scatter", "transforms/coders"),
+    *("pipelines/passes", "pipelines/launcher"),
     *("pipelines/plan/make_plan", "pipelines/execute"),
     *("pipelines/runs/run_file", "pipelines/runs/run_files", "beamrank/formats/run_writer"),
 )

@@ -7,14 +7,16 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from beamrank.commit.job_files import UnitFile
 from beamrank.commit.receipts import StageFolder
 from beamrank.formats.corpora import FORMATS
 from beamrank.formats.schemas import Hints
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join.doc_hashes import NeededList
+from models.stages.corpus_scan import CorpusScan, UnitFile
 from tests.support.models.stages import a_stage
-from transforms.join import JoinCorpus, RecordBatchCoder
+from transforms.coders import RecordBatchCoder
+from transforms.scatter import ScatterRows
+from transforms.tasks import TaskFile
 
 
 def batch(rows: int) -> pa.RecordBatch:
@@ -66,15 +68,15 @@ class _Context:
 def test_join_shuffle_uses_the_batch_coder() -> None:
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
     unit = CorpusUnit(0, "corpus.tsv", FORMATS["tsv"], Hints(format="tsv"), 0, 0)
-    join = JoinCorpus(
+    scan = CorpusScan(
         a_stage("tokenize"), StageFolder("out"), NeededList((), 0), UnitFile("units", unit, 0)
     )
-    _ = pipeline | beam.Create([]) | "Join" >> join
+    _ = pipeline | beam.Create([]) | "Join" >> ScatterRows(scan, TaskFile("tasks", "", 0))
     components = _components(pipeline)
     grouped = [
         transform
         for transform in components.transforms.values()
-        if transform.unique_name.endswith("Join/GroupByShard")
+        if transform.unique_name.endswith("Join/GroupByKey")
         and transform.spec.urn == "beam:transform:group_by_key:v1"
     ]
     assert len(grouped) == 1

@@ -11,13 +11,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult
 from apache_beam.testing.util import assert_that, equal_to
 
-from beamrank.commit.job_files import TaskFile
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import StageFolder
 from beamrank.commit.shards import ShardTask, cut_rows
 from beamrank.storage import files as storage
 from models.stages.compute import Computed, ShardInputs
 from transforms.shards import RunShards, SpreadTasks
+from transforms.tasks import TaskFile
 
 _running: list[int] = []
 _most: list[int] = []

@@ -179,7 +179,7 @@ class ShardPart:
 def _run_parts(output: str, conversion: Conversion) -> Iterator[Part]:
     plan = read_plan(output)
     stages = plan.of_step("tokenize")
-    manifest = plan.finished(stages[0].name) if stages else None
+    manifest = plan.gather(stages[0].name) if stages else None
     if manifest is None:
         raise PreflightError(
             f"the tokenize stage of {output} is not finished, and examples are made from its "

@@ -4,14 +4,14 @@ import os
 import shutil
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from beamrank.commit.check import find_garbage, remove_garbage, verify_stages
 from beamrank.commit.plan import Rejected, read_plan
-from beamrank.commit.receipts import ScanReport, part_bytes
+from beamrank.commit.receipts import part_bytes
+from beamrank.commit.scans import ScanReport
 from beamrank.commit.status import read_status
 from beamrank.errors import PreflightError, ReceiptError
 from beamrank.formats.rejects import Rejects
@@ -32,11 +32,6 @@ _HOUR = 3600.0
 _OTHER_PART = "part-00000-aaaaaaaaaaaa.parquet"
 # The end of a temporary file's name: its machine and its number.
 _KILLED = "01234567-0123456789ab.tmp"
-
-
-@pytest.fixture(params=["local", "memory"])
-def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "out") if request.param == "local" else f"memory://{tmp_path.name}/gc/out"
 
 
 def _later(hours: float) -> float:
@@ -150,7 +145,7 @@ def test_gc_keeps_only_sealed_work_of_other_plans(output):
     assert {name for name in _garbage(output) if name.startswith("mono/")} == expected
     remove_garbage(output, find_garbage(output, _later(2), _HOUR))
     for plan in (sealed, current):
-        assert all(plan.finished(stage.name) is not None for stage in plan.stages)
+        assert all(plan.gather(stage.name) is not None for stage in plan.stages)
 
 
 def test_gc_keeps_a_part_that_another_plan_shares(output):
@@ -161,7 +156,7 @@ def test_gc_keeps_a_part_that_another_plan_shares(output):
     assert _garbage(output) >= {f"mono/receipts/00000-{digests[0][:12]}.json"}
     remove_garbage(output, find_garbage(output, _later(2), _HOUR))
     assert verify_stages(output).findings == []
-    assert current.finished("mono") is not None
+    assert current.gather("mono") is not None
 
 
 def test_gc_keeps_young_files(tmp_path):
@@ -212,7 +207,7 @@ def test_gc_removes_rejected_rows_that_nothing_names(output):
     ScanReport(0, 10, 1, (), rejects_file=docs).publish(tokenized.url, CORPUS)
     (digest, *_) = commit(make_plan(output), "retrieve", [])
     storage.remove(storage.join(output, "retrieve/receipts", f"00000-{digest[:12]}.json"))
-    table = finished.folder("retrieve").read_part(finished.seal_of("retrieve").receipts[0])
+    table = finished.folder("retrieve").read_part(finished.manifest("retrieve").receipts[0])
     finished.folder("retrieve").commit(
         0, digest, table, seconds=1, counts={}, bad_rows=1, rejects_file=pairs
     )
@@ -267,7 +262,7 @@ def test_gc_leaves_a_linked_folder_and_keeps_what_is_named_behind_it(tmp_path, l
     remove_garbage(output, found)
     assert files_below(str(tmp_path / "other")) == before
     assert own.is_symlink()
-    assert plan.finished("mono") is not None
+    assert plan.gather("mono") is not None
 
 
 def test_gc_leaves_links_to_files(tmp_path):

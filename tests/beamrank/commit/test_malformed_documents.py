@@ -124,9 +124,9 @@ def test_document_of_other_types_gives_no_traceback(document, others):
         ((scoring_record("mono", "retrieve"),), "mono reads one that is not before it"),
         (
             (replace(tokenize_record(), inputs=(), corpus_digest=_NUMBER),),
-            "corpus_digest: it must be",
+            "corpus_digest: ",
         ),
-        ((replace(scoring_record("mono"), schema=_WORD),), "schema: it must be a list"),
+        ((replace(scoring_record("mono"), schema=_WORD),), r"schema: .*list"),
     ],
 )
 def test_impossible_plan_is_refused(tmp_path, stages, reason):

@@ -45,10 +45,12 @@ def test_stage_digest_covers_only_what_decides_the_bytes() -> None:
     assert plan.digest != make_plan("out", stages=(plan.stages[0], deeper)).digest
 
 
-@pytest.mark.parametrize(("whole", "same"), [("", [True, False, True]), ("retrieve", [False] * 3)])
-def test_shard_digest_follows_its_own_input_or_all(whole: str, same: list[bool]) -> None:
+@pytest.mark.parametrize(
+    ("waits_for", "same"), [("", [True, False, True]), ("retrieve", [False] * 3)]
+)
+def test_shard_digest_follows_its_own_input_or_all(waits_for: str, same: list[bool]) -> None:
     plan = make_plan("out")
-    stage = dataclasses.replace(plan.stages[1], whole=whole)
+    stage = dataclasses.replace(plan.stages[1], waits_for=waits_for)
     table = pa.table({"x": [1]})
     folder = make_plan("memory://test-plan-digest").folder("retrieve")
     receipts = tuple(
@@ -87,9 +89,7 @@ def test_plan_reads_back(tmp_path: Path) -> None:
     assert [stage.name for step in ("mono", "duo") for stage in plan.of_step(step)] == ["mono"]
     plan.check_engine()
     older = dataclasses.replace(plan, engine_version=3)
-    with pytest.raises(
-        EngineVersionError, match=f"{tmp_path}/{older.name} was made by engine version 3"
-    ):
+    with pytest.raises(EngineVersionError, match=rf"{tmp_path}/{older.name} .*engine version 3"):
         older.check_engine()
     assert (tmp_path / f"plan-{plan.digest[:12]}.json").is_file()
 
@@ -141,14 +141,14 @@ def test_plan_tells_which_judgments_changed(tmp_path: Path) -> None:
     [
         (
             "topics-*.parquet",
-            r"cannot be read \(topics-.*\.parquet is missing\): run again to write it again",
+            r"topics-.*\.parquet is missing",
         ),
         (
             "plan-*.json",
-            r"cannot be read \(plan-.*\.json is missing\): run again to write it again",
+            r"plan-.*\.json is missing",
         ),
-        ({"shards_file": None}, "cannot be read .*shards_file: it must be text"),
-        ({"stages": [{"name": "mono"}]}, "cannot be read .*stages.0.type_name: it is required"),
+        ({"shards_file": None}, "shards_file: "),
+        ({"stages": [{"name": "mono"}]}, r"stages.0.type_name: "),
         *(
             ({"shards": many}, f"cannot be read .*not hold the topics of {many} shards")
             for many in (2, 4, 10**12)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import ScanReport
+from beamrank.commit.scans import ScanReport
 from beamrank.commit.shards import cut_shards
 from beamrank.commit.status import (
     Retry,
@@ -56,7 +56,7 @@ def _plan(output: str) -> Plan:
 def _commit(plan: Plan, name: str, ages: Sequence[float], seconds: float, **counts: int) -> None:
     """Commits the first shards, each with a receipt that was written so many seconds ago."""
     stage = plan.stage(name)
-    inputs = [manifest for manifest in map(plan.sealed, stage.inputs) if manifest is not None]
+    inputs = [manifest for manifest in map(plan.seal, stage.inputs) if manifest is not None]
     digests = plan.shard_digests(stage, inputs)
     for shard, age in enumerate(ages):
         table = shard_table(plan, name, shard)
@@ -172,7 +172,7 @@ def test_receipt_says_when_where_and_by_which_process_it_was_written(tmp_path):
 
 def test_attempts_that_do_not_count_say_why(tmp_path):
     plan = finished_output(str(tmp_path))
-    first, second, third = (plan.sealed("mono").receipts[shard] for shard in range(3))
+    first, second, third = (plan.seal("mono").receipts[shard] for shard in range(3))
     folder = plan.folder("mono").url
     storage.remove(plan.folder("mono").part_url(first))
     (receipt,) = [name for name in os.listdir(f"{folder}/receipts") if name.startswith("00001-")]
@@ -201,7 +201,7 @@ def test_attempt_before_its_input_is_finished_is_undecided(tmp_path):
 
 def test_shards_of_a_stage_that_needs_all_parts_of_another_wait_for_them(tmp_path):
     plan, name = make_plan(str(tmp_path)), "tokenize-0a1b2c3d"
-    plan = replace(plan, stages=(*plan.stages[:2], replace(plan.stages[2], whole=name)))
+    plan = replace(plan, stages=(*plan.stages[:2], replace(plan.stages[2], waits_for=name)))
     seal_stage(plan, "retrieve")
     commit(plan, name, [0, 1])
     assert (list(_states(plan, 0).values()), [each.done for each in read_status(plan)]) == (
@@ -215,7 +215,7 @@ def test_shards_of_a_stage_that_needs_all_parts_of_another_wait_for_them(tmp_pat
         [3, 3, 1],
     )
     task = plan.task(
-        plan.stage("mono"), 0, sealed.receipts[:1], plan.whole_digest(plan.stage("mono"))
+        plan.stage("mono"), 0, sealed.receipts[:1], plan.digest_of_all(plan.stage("mono"))
     )
     assert task.receipt() is not None
     assert (list(task.topics), [part.receipt for part in task.inputs]) == ([], [sealed.receipts[0]])

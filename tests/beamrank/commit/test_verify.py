@@ -2,14 +2,14 @@
 
 import random
 import re
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from beamrank.commit.check import Verification, verify_stages
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import ScanReport, part_bytes
+from beamrank.commit.receipts import part_bytes
+from beamrank.commit.scans import ScanReport
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.documents import checked_json, checked_values
@@ -23,11 +23,6 @@ from tests.support.outputs import (
     shard_table,
 )
 from tests.support.progress import RecordedProgress
-
-
-@pytest.fixture(params=["local", "memory"])
-def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "out") if request.param == "local" else f"memory://{tmp_path.name}/out"
 
 
 def verify(output: str) -> Verification:
@@ -120,7 +115,7 @@ def test_verify_accepts_a_shard_that_was_redone_after_sealing(output):
     again = plan.folder("mono").commit(
         0, digests[0], shard_table(plan, "mono", 0), seconds=9, counts={}
     )
-    sealed = plan.sealed("mono")
+    sealed = plan.seal("mono")
     assert sealed is not None
     assert (again.part, again.seconds) == (receipt.part, 9)
     assert sealed.receipts[0].seconds == 1.5
@@ -137,7 +132,7 @@ def test_verify_counts_stray_files(output):
     storage.publish(storage.join(output, "mono", killed), b"PAR")
     found = verify(output)
     assert (found.findings, found.stray) == ([], 2)
-    assert plan.finished("mono") is not None
+    assert plan.gather("mono") is not None
 
 
 def test_verify_checks_all_plans_of_an_output(output):

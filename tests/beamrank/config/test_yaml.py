@@ -84,25 +84,23 @@ def config(tmp_path):
 @pytest.mark.parametrize(("text", "message"), _MALFORMED, ids=lambda each: each[:30])
 def test_malformed_yaml_is_refused_with_its_line(config, text, message):
     path = config(text.encode())
-    with pytest.raises(ConfigError, match=rf"{re.escape(path)} is not valid YAML: {message}"):
+    with pytest.raises(ConfigError, match=rf"{re.escape(path)} .*{message}"):
         load_config(path)
     path = config(_BASE.encode())
-    with pytest.raises(
-        ConfigError, match=rf"^--set run_tag: the value is not valid YAML: {message}"
-    ):
+    with pytest.raises(ConfigError, match=rf"^--set run_tag: .*{message}"):
         load_config(path, [f"run_tag={text}"])
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"run_tag: a\nqrels: \xff\n", "is not UTF-8 text: line 2: invalid start byte"),
-        ("run_tag: a".encode("utf-16"), "is not UTF-8 text: line 1"),
-        (b"#" * 100_000_000, "is not a configuration: it is larger than 65,536 bytes"),
-        (b"", "must hold keys such as `corpus:`"),
-        (b"- a list", "must hold keys such as"),
-        (b"2001-01-01", "must hold keys such as `corpus:` and `topics:`, but it holds str"),
-        (b"\x1f\x8b\x08\x00", "is not UTF-8 text: line 1"),
+        (b"run_tag: a\nqrels: \xff\n", r"UTF-8 .*line 2"),
+        ("run_tag: a".encode("utf-16"), r"UTF-8 .*line 1"),
+        (b"#" * 100_000_000, "65,536"),
+        (b"", "`corpus:`"),
+        (b"- a list", "keys"),
+        (b"2001-01-01", r"`corpus:` .*str"),
+        (b"\x1f\x8b\x08\x00", r"UTF-8 .*line 1"),
     ],
     ids=["latin", "utf16", "large", "empty", "list", "date", "gzip"],
 )
@@ -137,13 +135,13 @@ def test_plain_values_are_read():
 
 @pytest.mark.parametrize("number", ["010", "0x10", "1_000", "1:30", "0b11", "-010", "00"])
 def test_integers_in_other_forms_than_digits_are_refused(number):
-    with pytest.raises(ConfigError, match="line 1: a number is not written as plain digits"):
+    with pytest.raises(ConfigError, match=r"line 1: .*plain digits"):
         parse_yaml(f"mono: {{k: {number}}}", "here")
 
 
 @pytest.mark.parametrize("number", ["1_0.5", "1_0.0e+2", "1.5_0"])
 def test_numbers_with_underscores_are_refused(number):
-    with pytest.raises(ConfigError, match="line 1: the value cannot be read as float"):
+    with pytest.raises(ConfigError, match=r"line 1: .*float"):
         parse_yaml(f"bm25: {{k1: {number}}}", "here")
 
 

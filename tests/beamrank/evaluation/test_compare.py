@@ -218,9 +218,7 @@ def test_bad_input_is_refused(folder):
     with pytest.raises(PreflightError, match="there is no run none"):
         _compare("none")
     (folder / "other").write_text("p1 Q0 a 1 1 t\n")
-    with pytest.raises(
-        PreflightError, match="the run other and the qrels qrels have no topic in common"
-    ):
+    with pytest.raises(PreflightError, match=r"other .*qrels .*common"):
         _compare("other")
 
 

@@ -154,19 +154,6 @@ def test_measures_do_not_change_each_other():
     assert together["P(judged_only=True)@2"] == 1
 
 
-def test_negative_and_missing_judgments_are_not_relevant():
-    qrels = qrels_of({"q": {"a": -1, "b": 1}, "r": {"a": 0}})
-    means = evaluate(
-        {"q": ["a", "x", "b"], "r": ["a"]}.items(), qrels, ["AP", "P@3", "NumRel", "nDCG@2"]
-    ).means
-    assert means == {
-        "AP": pytest.approx(1 / 6),
-        "P@3": pytest.approx(1 / 6),
-        "NumRel": 1,
-        "nDCG@2": 0,
-    }
-
-
 @pytest.mark.parametrize("level", [-1, -127])
 def test_topic_with_only_negative_judgments_counts_as_zero(level):
     """trec_eval writes before its array of levels there: it crashed, or counted with the levels of
@@ -236,22 +223,12 @@ def test_interpolated_precision_equals_trec_eval_10():
     }
 
 
-def test_values_keep_the_given_names():
-    assert evaluate(ORDER.items(), QRELS, ["MRR@10", "RR@10"]).means.keys() == {"MRR@10", "RR@10"}
-
-
 def test_more_topics_than_one_batch():
     order = {f"q{number}": ["a", "b"] for number in range(1203)}
     qrels = qrels_of({query_id: {"b": 1} for query_id in reversed(order)})
     evaluation = evaluate(order.items(), qrels, ["RR@10", "AP"])
     assert evaluation.means == {"RR@10": 0.5, "AP": 0.5}
     assert len(evaluation.per_query) == 1203
-
-
-def test_results_of_trec_eval_names_have_ir_measures_names():
-    found = evaluate(ORDER.items(), QRELS, ["recip_rank", "RR", "P_2"])
-    assert found.means == pytest.approx({"RR": 1 / 3, "P@2": 1 / 3})
-    assert all(values.keys() == {"RR", "P@2"} for values in found.per_query.values())
 
 
 @pytest.mark.parametrize(
@@ -311,9 +288,7 @@ def test_files_without_a_common_topic_are_an_error(tmp_path):
     run, qrels = tmp_path / "a.run", tmp_path / "a.qrels"
     run.write_text("001 Q0 a 1 1 t\n")
     qrels.write_text("1 0 a 1\n")
-    with pytest.raises(
-        PreflightError, match=f"{run} and the qrels {qrels} have no topic in common.* '001', .* '1'"
-    ):
+    with pytest.raises(PreflightError, match=rf"{run} .*{qrels} .*'001', .*'1'"):
         evaluate_run_files([str(run)], str(qrels), ["AP"])
 
 

@@ -68,19 +68,6 @@ def test_means_of_many_rankings_equal_ir_measures(drawn):
         )
 
 
-def test_evaluator_by_position_equals_ir_measures(drawn):
-    qrels, rankings = drawn
-    names = [*MEASURES, "Bpref", "NumQ", "NumRet", "Judged@10"]
-    evaluator = Evaluator(qrels, names, fast=True)
-    evaluator.add(_orders(rankings, 0).items())
-    found, expected = evaluator.evaluation(), evaluate(_orders(rankings, 0).items(), qrels, names)
-    assert found.means == pytest.approx(expected.means, abs=1e-12)
-    assert found.notes == expected.notes
-    assert list(found.per_query) == list(expected.per_query)
-    for query_id, values in expected.per_query.items():
-        assert found.per_query[query_id] == pytest.approx(values, abs=1e-12)
-
-
 def test_measures_that_need_more_than_positions_are_named():
     assert by_position(["RR@10", "Bpref", "nDCG(gains={1:3})@5"])[1] == [
         "Bpref",

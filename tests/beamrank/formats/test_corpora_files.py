@@ -1,7 +1,6 @@
 """Parquet and BEIR as corpora."""
 
 import zipfile
-from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +12,7 @@ from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from tests.support.corpora import bad_rows, corpus_of, docs_of, read_batches, read_docs
+from tests.support.refusals import refuses
 
 
 def _parquet(path, columns, fields=None):
@@ -30,114 +30,23 @@ def test_parquet_unit_is_a_row_group(tmp_path):
     assert units[1].place(3) == f"{tmp_path}/c.parquet at row 3"
 
 
-@pytest.mark.parametrize(
-    ("columns", "fields", "docs"),
-    [
-        (
-            {"id": [1, 2], "text": ["x", "y"], "title": ["T", ""]},
-            ("title", "text"),
-            [("1", "T x"), ("2", "y")],
-        ),
-        (
-            {"doc_id": ["a"], "lang": ["no"], "contents": pa.array(["é"], pa.large_string())},
-            None,
-            [("a", "é")],
-        ),
-        (
-            {"doc_id": ["a"], "lang": ["no"], "contents": pa.array(["é"]).cast(pa.binary())},
-            None,
-            [("a", "é")],
-        ),
-        (
-            {"doc_id": ["a"], "lang": ["no"], "contents": pa.array(["é"], pa.string_view())},
-            None,
-            [("a", "é")],
-        ),
-        (
-            {"id": ["a", "b"], "text": pa.array(["x", "x"]).dictionary_encode()},
-            None,
-            [("a", "x"), ("b", "x")],
-        ),
-    ],
-)
-def test_parquet_reads_the_text_from_any_kind_of_string(tmp_path, columns, fields, docs):
-    assert docs_of(read_batches(_parquet(tmp_path / "c.parquet", columns, fields))) == docs
-
-
-def test_whole_decimals_are_ids_of_docs(tmp_path):
-    ids = pa.array([Decimal(7), Decimal(10) ** 37], pa.decimal128(38, 0))
-    (batch,) = read_batches(_parquet(tmp_path / "c.parquet", {"doc_id": ids, "text": ["a", "b"]}))
-    assert batch.doc_ids == ["7", "1" + "0" * 37]
-    ids = pa.array([Decimal("7.00"), Decimal("7.50")], pa.decimal128(9, 2))
-    corpus = _parquet(tmp_path / "c.parquet", {"doc_id": ids, "text": ["a", "b"]})
-    (batch,) = read_batches(corpus)
-    assert (batch.doc_ids, len(bad_rows(corpus))) == (["7"], 1)
-
-
 @pytest.mark.parametrize("kind", [pa.null(), pa.int32(), pa.float64(), pa.string(), pa.bool_()])
 def test_column_that_is_null_throughout_may_have_any_type(tmp_path, kind):
     columns = {"_id": ["a", "b"], "title": pa.nulls(2, kind), "text": ["x", "y"]}
     pq.write_table(pa.table(columns), tmp_path / "c.parquet")
     assert read_docs(tmp_path / "c.parquet", "beir") == [("a", "x"), ("b", "y")]
     bad = bad_rows(_parquet(tmp_path / "c.parquet", columns, ("title", "text")))
-    assert [row.reason for row in bad] == ["the row has no `title`"] * 2
+    assert [row.kind for row in bad] == ["null"] * 2
     if not pa.types.is_string(kind) and not pa.types.is_null(kind):
         columns |= {"title": pa.array([None, 1]).cast(kind)}
-        with pytest.raises(
-            PreflightError,
-            match=f"in the column `title`, which is of type {kind}",
-        ):
+        with refuses(PreflightError, "column-type"):
             list_units(_parquet(tmp_path / "c.parquet", columns, ("title", "text")))
-
-
-def test_parquet_counts_rows_that_cannot_be_used(tmp_path):
-    latin = pa.array([b"x", None, b"x", b"caf\xe9", b"x", b"x"], pa.binary()).view(pa.string())
-    corpus = _parquet(
-        tmp_path / "c.parquet", {"id": [None, "b", "c c", "d", "", "f"], "text": latin}
-    )
-    assert docs_of(read_batches(corpus)) == [("f", "x")]
-    bad = bad_rows(corpus)
-    assert [row.place.split("parquet ")[1] for row in bad] == [
-        f"at row {row}" for row in range(1, 6)
-    ]
-    reasons = ["no `doc_id`", "no `text`", "white space", "UTF-8", "empty"]
-    assert all(reason in row.reason for row, reason in zip(bad, reasons, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("names", "columns", "fields", "message"),
-    [
-        (
-            ["key", "text"],
-            [["a"], ["x"]],
-            None,
-            r"needs columns for \(doc_id, text\), and it has: key, text",
-        ),
-        (["id", "abstract"], [["a"], ["x"]], None, "and it has: id, abstract"),
-        (["id", "text"], [["a"], ["x"]], ("title",), "has no column `title`"),
-        (["id", "text"], [["a"], [1.5]], None, "in the column `text`, which is of type double"),
-        (["id", "text"], [[True], ["x"]], None, "in the column `id`, which is of type bool"),
-        (
-            ["id", "id", "text"],
-            [["a"], ["b"], ["x"]],
-            None,
-            r"c\.parquet has the columns `id` and `id`",
-        ),
-    ],
-)
-def test_parquet_refuses_wrong_columns(tmp_path, names, columns, fields, message):
-    table = pa.table([pa.array(column) for column in columns], names=names)
-    with pytest.raises(PreflightError, match=message):
-        list_units(_parquet(tmp_path / "c.parquet", table, fields))
 
 
 def test_parquet_refuses_another_file_and_a_damaged_one(tmp_path):
     path = tmp_path / "c.parquet"
     path.write_text("1\tone\n")
-    with pytest.raises(
-        PreflightError,
-        match=r"is not a Parquet file: .*tab between them: set `corpus\.format: tsv`",
-    ):
+    with pytest.raises(PreflightError, match=r"`corpus\.format: tsv`"):
         list_units(corpus_of(path, "parquet"))
     table = pa.table(
         {"id": [f"d{i}" for i in range(999)], "text": [f"text {i}" for i in range(999)]}
@@ -146,7 +55,7 @@ def test_parquet_refuses_another_file_and_a_damaged_one(tmp_path):
     content = bytearray(path.read_bytes())
     content[4:2000] = bytes(1996)
     path.write_bytes(content)
-    with pytest.raises(PreflightError, match=r"c\.parquet is not a whole file"):
+    with refuses(PreflightError, "damaged"):
         read_batches(corpus_of(path, "parquet"))
 
 
@@ -204,18 +113,8 @@ def test_beir_reads_the_parquet_files_of_hugging_face(tmp_path):
     assert read_qrels(f"{tmp_path}/qrels/*.parquet").relevance == {"q": {"1": 1}, "r": {"3": 2}}
     run = read_run(f"{tmp_path}/top_ranked/test-00000-of-00001.parquet")
     assert run.order == {"q": ["2", "1"], "r": ["3"]}
-    with pytest.raises(PreflightError, match=r"has no column `title`"):
+    with refuses(PreflightError, "column-missing"):
         list_units(corpus_of(tmp_path, "beir", ("title",)))
-
-
-def test_beir_counts_rows_of_parquet_that_cannot_be_used(tmp_path):
-    table = pa.table({"_id": ["1", "a b", "3"], "title": ["", "t", None], "text": ["x", "y", None]})
-    pq.write_table(table, tmp_path / "c.parquet")
-    corpus = corpus_of(tmp_path / "c.parquet", "beir")
-    assert docs_of(read_batches(corpus)) == [("1", "x")]
-    assert [row.place for row in bad_rows(corpus)] == [
-        f"{tmp_path}/c.parquet at row {row}" for row in (2, 3)
-    ]
 
 
 def test_top_ranked_is_a_run_in_jsonl_too(tmp_path):
@@ -224,19 +123,5 @@ def test_top_ranked_is_a_run_in_jsonl_too(tmp_path):
     )
     assert read_run(str(tmp_path / "top_ranked.jsonl")).order == {"q": ["b", "a"]}
     (tmp_path / "top_ranked.jsonl").write_text('{"query-id": "q", "corpus-ids": ["b", "b"]}\n')
-    with pytest.raises(PreflightError) as caught:
+    with refuses(PreflightError, "doc-twice", 1):
         read_run(str(tmp_path / "top_ranked.jsonl"))
-    assert (caught.value.kind, caught.value.place) == ("doc-twice", 1)
-
-
-def test_topics_in_parquet_that_cannot_be_read_are_refused(tmp_path):
-    path = tmp_path / "queries.parquet"
-    pq.write_table(pa.table({"id": [7, 8], "text": ["x", None]}), path)
-    with pytest.raises(
-        PreflightError,
-        match=r"queries\.parquet is not .*\n  row 2: the row has no `text`",
-    ):
-        read_topics(TopicsConfig(path=str(path), format="parquet"))
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(PreflightError, match=r"queries\.parquet is not a Parquet file"):
-        read_topics(TopicsConfig(path=str(path), format="parquet"))

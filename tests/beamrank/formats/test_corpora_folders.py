@@ -103,9 +103,7 @@ def test_folder_with_a_file_in_another_compression_is_refused(tmp_path, ending):
     assert len(corpus_files(corpus_of(tmp_path, "jsonl"))) == 1
     (tmp_path / f"part-1.JSONL.{ending}").write_bytes(b"packed")
     for name in ("jsonl", "auto"):
-        with pytest.raises(
-            PreflightError, match=rf"part-1.JSONL.{ending} has a format that beamrank does not read"
-        ):
+        with pytest.raises(PreflightError, match=rf"part-1.JSONL.{ending}"):
             corpus_files(corpus_of(tmp_path, name))
 
 
@@ -142,7 +140,5 @@ def test_folder_of_hugging_face_takes_every_spelling_and_compression(tmp_path):
     found = corpus_files(corpus_of(tmp_path, "auto"))
     assert [Path(url).name for url in found] == ["B.JSONL", "a.jsonl", "c.jsonl.zst"]
     (tmp_path / "corpus" / "f.jsonl.lz4").touch()
-    with pytest.raises(
-        PreflightError, match=r"f.jsonl.lz4 has a format that beamrank does not read"
-    ):
+    with pytest.raises(PreflightError, match=r"f.jsonl.lz4"):
         corpus_files(corpus_of(tmp_path, "auto"))

@@ -112,10 +112,10 @@ def test_trec_counts_docs_that_cannot_be_used(tmp_path):
 @pytest.mark.parametrize(
     ("content", "fields", "message"),
     [
-        ("1\tone\n", None, r"has no <DOC> in its first 6 bytes.*set `corpus\.format: tsv`"),
-        ("<top><num>1</num></top>", None, "has no <DOC>"),
-        (_FT, ("BODY",), r"has no element <BODY> of `corpus\.fields`.*it has: .*BYLINE"),
-        ("", None, "holds no docs: its files are empty"),
+        ("1\tone\n", None, r"<DOC> .*`corpus\.format: tsv`"),
+        ("<top><num>1</num></top>", None, "<DOC>"),
+        (_FT, ("BODY",), r"<BODY> .*`corpus\.fields`.*BYLINE"),
+        ("", None, "no docs"),
     ],
 )
 def test_trec_refuses_a_file_without_docs(tmp_path, content, fields, message):
@@ -126,16 +126,14 @@ def test_trec_refuses_a_file_without_docs(tmp_path, content, fields, message):
 
 def test_truncated_trec_file_is_an_error(tmp_path):
     (tmp_path / "c").write_text(_FT + _FT[:-30])
-    with pytest.raises(
-        PreflightError, match=r"c is truncated: it ends inside of the doc that begins on line 19"
-    ):
+    with pytest.raises(PreflightError, match=r"truncated.*line 19"):
         list_units(corpus_of(tmp_path / "c", "trec"))
 
 
 def test_trec_doc_without_an_end_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(trec, "_MAX_DOC_BYTES", 3 << 20)
     (tmp_path / "c").write_text("<DOC><DOCNO>1</DOCNO>" + "x" * (5 << 20))
-    with pytest.raises(PreflightError, match=r"a doc of more than 3 MB: is its </DOC> missing"):
+    with pytest.raises(PreflightError, match="3 MB"):
         read_batches(corpus_of(tmp_path / "c", "trec"))
 
 
@@ -161,7 +159,7 @@ def test_trec_folder_is_read_as_the_disks_have_it(tmp_path):
     (tmp_path / "ft" / "readfrcg.z").rename(tmp_path / "dtds" / "readfrcg.z")
     assert read_docs(tmp_path, "trec") == [("1", "a"), ("2", "b"), ("3", "c")]
     (tmp_path / "ft" / "fr940104.0Z").write_bytes(b"\x1f\x9d\x90")
-    with pytest.raises(PreflightError, match=r"fr940104\.0Z is packed by `compress`.*gzip -dc"):
+    with pytest.raises(PreflightError, match=r"fr940104\.0Z .*gzip -dc"):
         read_docs(tmp_path, "trec")
 
 
@@ -201,7 +199,7 @@ def test_trec_reads_or_refuses_any_file(tmp_path_factory, parts):
     if b"</DOC>" in last:
         assert docs_of(read_batches(corpus_of(path, "trec")))[0] == ("0", "")
     else:
-        with pytest.raises(PreflightError, match="is truncated"):
+        with pytest.raises(PreflightError, match="truncated"):
             read_batches(corpus_of(path, "trec"))
 
 

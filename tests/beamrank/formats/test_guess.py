@@ -13,6 +13,7 @@ from beamrank.formats import corpora, topics
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units
 from beamrank.formats.topics import TopicsConfig, read_topics
 from tests.support.corpora import docs_of, read_batches
+from tests.support.refusals import refuses
 
 _CORPORA = {
     "jsonl": ("c.jsonl", b'{"id": "1", "contents": "x"}\n'),
@@ -83,26 +84,11 @@ def test_topics_format_is_guessed(tmp_path, name):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (
-            b"one column\n",
-            r"the format of .*/c cannot be guessed\. Set `corpus\.format` to one of beir, csv, "
-            r"jsonl",
-        ),
-        (b"", "holds no rows: it is empty"),
-        (
-            b"D1\thttp://a\tCrust\topen the oven door\nD2\thttp://b\tFlour\twater\n",
-            "its first line has 4 columns",
-        ),
-        ('{"id": "1", "contents": "x"}\n'.encode("utf-16"), "UTF-16.*iconv -f utf-16 -t utf-8"),
-        ("1\tthe oven door\n".encode("utf-16-le"), "UTF-16.*iconv -f utf-16le -t utf-8"),
-        (
-            "<DOC>\n<DOCNO>1</DOCNO>x</DOC>\n".encode("utf-16-be"),
-            "UTF-16.*iconv -f utf-16be -t utf-8",
-        ),
-        (
-            gzip.compress(b"1\tx\n", mtime=0),
-            r"compressed with gzip: give it a name that ends in \.gz",
-        ),
+        (b"one column\n", r"`corpus\.format` .*beir, csv, jsonl"),
+        (b"D1\thttp://a\tCrust\topen the oven door\nD2\thttp://b\tFlour\twater\n", "4 columns"),
+        ('{"id": "1", "contents": "x"}\n'.encode("utf-16"), "iconv -f utf-16 "),
+        ("1\tthe oven door\n".encode("utf-16-le"), "iconv -f utf-16le "),
+        ("<DOC>\n<DOCNO>1</DOCNO>x</DOC>\n".encode("utf-16-be"), "iconv -f utf-16be "),
     ],
 )
 def test_format_that_cannot_be_guessed_is_an_error(tmp_path, content, message):
@@ -118,15 +104,8 @@ def test_format_that_cannot_be_guessed_is_an_error(tmp_path, content, message):
 def test_topics_in_utf16_are_named_in_every_format(tmp_path, name, encoding):
     (tmp_path / "t").write_bytes(_TOPICS.get(name, _TOPICS["jsonl"]).decode().encode(encoding))
     for given in {name, "auto"}:
-        with pytest.raises(PreflightError, match=r"UTF-16.*iconv"):
+        with pytest.raises(PreflightError, match="iconv"):
             read_topics(TopicsConfig(path=str(tmp_path / "t"), format=given))
-
-
-def test_files_that_do_not_exist_are_named(tmp_path):
-    with pytest.raises(PreflightError, match=r"the corpus .*/none does not exist"):
-        list_units(CorpusConfig(path=str(tmp_path / "none")))
-    with pytest.raises(PreflightError, match=r"there is no file of topics .*/none"):
-        read_topics(TopicsConfig(path=str(tmp_path / "none")))
 
 
 def _config(folder, **corpus):
@@ -162,9 +141,7 @@ def test_guessed_format_that_contradicts_other_keys_is_refused(tmp_path):
         "index": {"path": f"{tmp_path}/index"},
         "output": f"{tmp_path}/out",
     }
-    with pytest.raises(
-        ConfigError, match=r"(?s)corpus\.format: top1000.*holds candidates of its own queries alone"
-    ):
+    with pytest.raises(ConfigError, match=r"corpus\.format: top1000"):
         with_formats(load_config(values))
 
 
@@ -176,7 +153,6 @@ def test_a_file_that_two_formats_fit_needs_the_name_of_one(tmp_path):
         lambda: topics.resolved(TopicsConfig(path=str(path))),
         lambda: corpora.resolved(CorpusConfig(path=str(path))),
     ):
-        with pytest.raises(PreflightError, match=r"mteb and rank_llm: set .*format") as raised:
+        with refuses(PreflightError, "format-several"):
             guess()
-        assert raised.value.kind == "format-several"
     assert topics.resolved(TopicsConfig(path=str(path), format="mteb")).format == "mteb"

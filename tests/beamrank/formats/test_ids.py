@@ -2,12 +2,8 @@
 everywhere.
 """
 
-import json
 import unicodedata
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import pytrec_eval
 from hypothesis import given, settings
@@ -20,7 +16,6 @@ from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.formats.values import RowError, are_usable, check_id, check_query_id, is_usable
-from tests.support.corpora import bad_rows, corpus_of, docs_of, read_batches
 
 BAD_CHARACTERS = (
     "\0\t\n\x0b\x0c\r\x1b\x1c\x1f "
@@ -73,10 +68,9 @@ def test_id_accepts_other_characters(text):
 def test_query_id_refuses_a_leading_hash():
     check_query_id("q#1")
     check_id("#1")
-    with pytest.raises(
-        RowError, match="begins with `#`: trec_eval would read its lines of a run as comments"
-    ):
+    with pytest.raises(RowError) as caught:
         check_query_id("#1")
+    assert caught.value.kind == "comment-id"
 
 
 def test_id_error_shortens_a_long_id():
@@ -117,27 +111,6 @@ def test_id_is_the_same_in_every_reader(tmp_path_factory, query_id, doc_ids):
     assert [doc_id for batch in read_unit(unit) for doc_id in batch.doc_ids] == doc_ids
 
 
-@pytest.mark.parametrize("bad", BAD_CHARACTERS, ids=lambda bad: f"U+{ord(bad):04X}")
-def test_bad_id_in_corpus_and_topics(tmp_path, bad):
-    identifier = f"a{bad}b"
-    cases: list[tuple[Any, str, str]] = [("jsonl", "id", "contents"), ("beir", "_id", "text")]
-    for format_name, key, text_key in cases:
-        (tmp_path / "c.jsonl").write_text(
-            f'{{"{key}": "d", "{text_key}": "x"}}\n' + json.dumps({key: identifier, text_key: "x"})
-        )
-        corpus = corpus_of(tmp_path / "c.jsonl", format_name)
-        assert docs_of(read_batches(corpus)) == [("d", "x")]
-        assert f"(U+{ord(bad):04X})" in bad_rows(corpus)[0].reason
-    pq.write_table(pa.table({"id": ["d", identifier], "text": ["x", "x"]}), tmp_path / "c.parquet")
-    corpus = corpus_of(tmp_path / "c.parquet", "parquet")
-    assert (docs_of(read_batches(corpus)), len(bad_rows(corpus))) == ([("d", "x")], 1)
-    (tmp_path / "t.jsonl").write_text(json.dumps({"id": identifier, "text": "x"}))
-    with pytest.raises(
-        PreflightError, match=rf"line 1: the row has the id .*\(U\+{ord(bad):04X}\)"
-    ):
-        read_topics(TopicsConfig(path=str(tmp_path / "t.jsonl"), format="jsonl"))
-
-
 @pytest.mark.parametrize("bad", [each for each in BAD_CHARACTERS if each not in " \t\n\x0b\x0c\r"])
 def test_bad_id_in_runs_and_qrels_is_an_error(tmp_path, bad):
     """The rest of white space ends a column there, as it does for trec_eval."""
@@ -150,5 +123,5 @@ def test_bad_id_in_runs_and_qrels_is_an_error(tmp_path, bad):
         (tmp_path / name).write_bytes(
             f"q Q0 z 1 1 t\n{row.format(f'a{bad}')}".encode()[0 if name == "run" else 13 :]
         )
-        with pytest.raises(PreflightError, match=rf"the row has the id .*\(U\+{ord(bad):04X}\)"):
+        with pytest.raises(PreflightError, match=rf"U\+{ord(bad):04X}"):
             (read_run if name == "run" else read_qrels)(str(tmp_path / name))

@@ -161,16 +161,10 @@ PAIRS = (
         "id query doc_i doc_j lang",
         {"id": "id", "query": "query", "doc_i": "doc_i", "doc_j": "doc_j"},
     ),
-    Names("pairs", "Spark", "ID QUERY DOC", {"id": "ID", "query": "QUERY", "doc": "DOC"}),
+    Names("pairs", "Spark", "ID QUERY DOC", MISSING),
     Names("pairs", "training's", "query positive negative", MISSING),
 )
 ALL = (*DOCS, *TOPICS, *RUNS, *QRELS, *PAIRS)
-# Those that have another meaning today. To be emptied.
-CHANGED = frozenset(
-    {
-        "pairs-Spark",
-    }
-)
 
 
 def _found(names: Names) -> dict[str, str] | str:
@@ -184,10 +178,4 @@ def _found(names: Names) -> dict[str, str] | str:
 
 @pytest.mark.parametrize("names", ALL, ids=lambda names: names.id)
 def test_usual_names_have_one_meaning(names: Names) -> None:
-    is_as_contracted = _found(names) == names.found
-
-    assert is_as_contracted == (names.id not in CHANGED), _found(names)
-
-
-def test_the_list_of_changes_names_sources() -> None:
-    assert {names.id for names in ALL} >= CHANGED
+    assert _found(names) == names.found

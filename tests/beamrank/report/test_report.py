@@ -299,7 +299,7 @@ def test_queries_without_judgments_are_left_out_and_named(report):
 
 
 def test_unknown_baseline_is_an_error_that_names_the_runs(output):
-    with pytest.raises(ConfigError, match="its runs are candidates, mono, duo-sum"):
+    with pytest.raises(ConfigError, match="candidates, mono, duo-sum"):
         _gather(output, dataclasses.replace(QUICK, baseline="bm25"))
 
 
@@ -352,5 +352,5 @@ def test_truncated_candidates_are_those_that_the_models_counted(
         of_model = [view for view in views if any(run.startswith(model) for run in view.scores)]
         found = sum(model in (view.truncated or ()) for view in of_model)
         assert len(of_model) == scored
-        assert found == plan.sealed(model).total("truncated_docs")
+        assert found == plan.seal(model).total("truncated_docs")
         assert 0 < found < scored

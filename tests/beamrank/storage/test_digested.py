@@ -64,9 +64,7 @@ def test_change_before_reading_is_an_error(path, change):
     file = digest_file(str(path))
     change(path)
     with (
-        pytest.raises(
-            DataError, match=r"corpus\.tsv (changed|was removed) after its digest was taken"
-        ),
+        pytest.raises(DataError, match=r"corpus\.tsv (changed|was removed)"),
         file.unchanged(),
     ):
         pytest.fail("nothing may be read")
@@ -79,7 +77,7 @@ def _read_what_is_cut(path: Path, change: Callable[[Path], object]) -> None:
 
 def test_change_while_reading_replaces_the_error_of_reading(path):
     file = digest_file(str(path))
-    with pytest.raises(DataError, match="it is cut short"), file.unchanged():
+    with pytest.raises(DataError, match="cut short"), file.unchanged():
         _read_what_is_cut(path, Path.read_bytes)
     with pytest.raises(DataError, match="after its digest was taken"), file.unchanged():
         _read_what_is_cut(path, _change_and_set_the_time_back)
@@ -115,7 +113,7 @@ def test_file_that_is_being_written_is_refused(path, monkeypatch):
         return found
 
     monkeypatch.setattr(storage, "sha256", written_meanwhile)
-    with pytest.raises(PreflightError, match="it is being written"):
+    with pytest.raises(PreflightError, match="written"):
         digest_file(str(path))
 
 

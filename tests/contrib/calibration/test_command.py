@@ -125,10 +125,7 @@ def test_calibrate_writes_into_the_output_and_prints_a_table(made):
 def test_precision_that_no_threshold_reaches_fails_after_the_rest_is_written(made, tmp_path):
     done = beamrank_here("calibrate", _output(made), "--precision", "0.9999", "--output", tmp_path)
     assert done.returncode == 1
-    assert (
-        "no threshold on the scores of mono gives a precision of 0.9999: ask for a lower one"
-        in done.stderr
-    )
+    assert "a precision of 0.9999" in done.stderr
     assert json.loads((tmp_path / "calibration.json").read_text())["threshold"]["score"] is None
 
 
@@ -170,9 +167,7 @@ def test_calibrate_refuses(made, tmp_path, monkeypatch, arguments, code, message
 
 def test_run_without_a_stage_that_scores_docs_is_refused(tmp_path):
     output = ScoredOutput(tmp_path, topics=4).run(stages=1)
-    assert "has no finished stage that scores docs one by one" in refused(
-        "calibrate", output.plan.output, code=3
-    )
+    assert "no finished stage" in refused("calibrate", output.plan.output, code=3)
 
 
 @pytest.mark.parametrize(

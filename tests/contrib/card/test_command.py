@@ -78,7 +78,7 @@ def test_card_shows_a_mean_of_no_topic_as_undefined(made):
 
 def test_card_of_damaged_measures_is_refused(made):
     (Path(made.plan.output) / "runs/measures.json").write_text("[" * 100_000)
-    assert "runs/measures.json cannot be used" in refused("card", made.plan.output, code=3)
+    assert "runs/measures.json" in refused("card", made.plan.output, code=3)
 
 
 def test_card_shows_a_run_tag_as_it_is(tmp_path):

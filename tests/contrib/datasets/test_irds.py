@@ -1,7 +1,5 @@
 """Data sets of ir_datasets by their ids: one that is registered here, from local files."""
 
-import shutil
-
 import pytest
 
 import beamrank
@@ -14,11 +12,11 @@ from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
 from beamrank.sources import fetch_part
 from pipelines.plan.named_inputs import named_inputs
-from tests.support.processes import beamrank_here
+from tests.support.processes import beamrank_here, succeed
 from tests.support.progress import RecordedProgress
 from tests.support.runs import trec_lines
 from tests.support.small_collection import CANDIDATES, small_cascade
-from tests.support.training import save_start, write_train_config
+from tests.support.training import write_train_config
 
 # It is an extra: `pip install 'beamrank[irds]'`.
 ir_datasets = pytest.importorskip("ir_datasets")
@@ -85,35 +83,6 @@ def test_data_set_gives_all_inputs_of_a_run(tmp_path, registered):
     assert found.measures == wanted.measures
 
 
-@pytest.mark.slow
-def test_training_on_a_data_set_equals_that_on_its_files(tmp_path, registered):
-    files = {
-        **{key: registered.keys[key] for key in ("corpus", "topics", "qrels")},
-        "run": "given.trec",
-    }
-    names = {
-        "corpus": {"path": "irds:small"},
-        "topics": {"path": "irds:small"},
-        "qrels": ["irds:small"],
-    }
-    names |= {"run": "irds:small"}
-    start = save_start(tmp_path / "start")
-    for output, data in (("files", files), ("names", names)):
-        dev = {key: value for key, value in data.items() if key != "corpus"} | {"every_steps": 5}
-        config = write_train_config(tmp_path / output, start, data=data, dev=dev)
-        for name in ("corpus.jsonl", "topics.tsv", "qrels.txt", "given.trec"):
-            shutil.copy(tmp_path / name, config.parent)
-        done = beamrank_here("train", "mono", config, "--set", "optimizer.steps=10")
-        assert done.returncode == 0, done.stderr
-    for name in ("curve.csv", "dev.csv"):
-        one, other = (
-            (tmp_path / output / "out" / "training" / name).read_text()
-            for output in ("files", "names")
-        )
-        assert one == other
-        assert one.count("\n") >= 3
-
-
 def test_judgments_of_a_data_set_measure_as_their_file_does(tmp_path, registered):
     run = tmp_path / "given.trec"
     turned = {query_id: doc_ids[::-1] for query_id, doc_ids in CANDIDATES.items()}
@@ -134,8 +103,7 @@ def test_judgments_of_a_data_set_measure_as_their_file_does(tmp_path, registered
 @pytest.mark.parametrize(("flags", "notes"), [([], 1), (["--quiet"], 0)])
 def test_report_notes_the_export_of_judgments_unless_quiet(tmp_path, registered, flags, notes):
     output = beamrank.run(str(registered.path)).output
-    done = beamrank_here("report", output, "--qrels", "irds:small", "--trials", "1", *flags)
-    assert done.returncode == 0, done.stderr
+    done = succeed("report", output, "--qrels", "irds:small", "--trials", "1", *flags)
     assert done.stderr.count("exporting the qrels of irds:small") == notes
 
 
@@ -157,7 +125,7 @@ def test_unknown_data_set_ends_a_command_before_anything_starts(
     else:
         done = beamrank_here(*command, "given.trec", "--qrels", "irds:none/such")
     assert done.returncode == 3
-    assert "ir_datasets has no data set 'none/such'" in done.stderr
+    assert "'none/such'" in done.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -166,15 +134,15 @@ def test_fields_of_a_data_set_make_the_text(registered):
     assert all(text.endswith(f" {doc_id}") for doc_id, text in beamrank_docs(path))
     other = fetch_part("irds:small", "docs", RecordedProgress(), ("text", "doc_id"), ("", "\n", ""))
     assert all(text.endswith(f"\n{doc_id}") for doc_id, text in beamrank_docs(other))
-    with pytest.raises(PreflightError, match="has no field `body`; it has: doc_id, text"):
+    with pytest.raises(PreflightError, match=r"`body`; .*doc_id, text"):
         fetch_part("irds:small", "docs", RecordedProgress(), ("body",))
 
 
 @pytest.mark.parametrize(
     ("reference", "part", "message"),
     [
-        ("irds:none/such", "docs", "ir_datasets has no data set 'none/such'"),
-        ("irds:bare", "qrels", "has no qrels"),
+        ("irds:none/such", "docs", "'none/such'"),
+        ("irds:bare", "qrels", "no qrels"),
     ],
 )
 def test_data_set_or_part_that_does_not_exist_is_named(registered, reference, part, message):

@@ -71,9 +71,7 @@ def test_prebuilt_indexes_are_those_of_pyserini():
     assert found.url.endswith("/lucene-inverted.msmarco-v1-passage.20221004.252b5e.tar.gz")
     assert found.md5 == "678876e8c99a89933d553609a0fd8793"
     assert found.folder.endswith("/indexes/md5-678876e8c99a89933d553609a0fd8793")
-    with pytest.raises(
-        PreflightError, match=r"no prebuilt index 'msmarco-passage'.*msmarco-v1-passage"
-    ):
+    with pytest.raises(PreflightError, match=r"'msmarco-passage'.*msmarco-v1-passage"):
         find_prebuilt("msmarco-passage")
 
 
@@ -107,15 +105,15 @@ def test_prebuilt_index_is_downloaded_once_and_searched(tmp_path, served, table,
         (
             {"i/segments_1": b"x"},
             "0" * 32,
-            r"is not the index that pyserini names: its MD5 is \w{32}, not 0{32}",
+            r"MD5 is \w{32}, not 0{32}",
         ),
-        ({"i/segments_1": b"not Lucene's"}, None, "its segments_1 was not written by Lucene"),
-        ({"i/other": b"x"}, None, "is not a Lucene index"),
-        ({"../../segments_1": b"x"}, None, "cannot fetch the index small.*outside the destination"),
+        ({"i/segments_1": b"not Lucene's"}, None, "segments_1"),
+        ({"i/other": b"x"}, None, "Lucene index"),
+        ({"../../segments_1": b"x"}, None, r"small.*outside the destination"),
         (
             {"/segments_1": b"x", "i/link": None},
             None,
-            "holds 'i/link', which is neither a file nor a folder",
+            "'i/link'",
         ),
     ],
 )
@@ -132,17 +130,15 @@ def test_index_that_cannot_be_downloaded_names_its_url(served, table):
     save_tar(served[0] / "index.tar.gz", {"i/segments_1": b"x"})
     table("index.tar.gz")
     (served[0] / "index.tar.gz").unlink()
-    with pytest.raises(
-        PreflightError, match=r"cannot fetch the index small from http://127\.0\.0\.1"
-    ):
+    with pytest.raises(PreflightError, match=r"small .*http://127\.0\.0\.1"):
         fetch_prebuilt(find_prebuilt("small"), RecordedProgress())
 
 
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        ({}, "give `path`, or `prebuilt`"),
-        ({"prebuilt": "small", "update": True}, "a prebuilt index cannot be updated"),
+        ({}, "`path`, or `prebuilt`"),
+        ({"prebuilt": "small", "update": True}, "prebuilt index"),
     ],
 )
 def test_index_section_needs_a_place(tmp_path, index, message):
@@ -165,9 +161,7 @@ def test_names_of_topics_are_those_of_pyserini(name, base):
 
 
 def test_unknown_topics_name_the_nearest():
-    with pytest.raises(
-        PreflightError, match=r"pyserini has no topics 'dl19'. Some of its \d+: .*dl19-"
-    ):
+    with pytest.raises(PreflightError, match=r"'dl19'. Some of its \d+: .*dl19-"):
         prebuilt.topics_file_name("dl19")
 
 
@@ -193,8 +187,6 @@ def test_prebuilt_topics_are_downloaded_once(tmp_path, served, monkeypatch):
     assert trained.data.topics is not None
     assert list(read_topics(trained.data.topics)) == [("1", "TSS")]
     monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "other"))
-    with pytest.raises(
-        PreflightError, match="cannot fetch the topics dl19-passage from http://127"
-    ):
+    with pytest.raises(PreflightError, match=r"dl19-passage .*http://127"):
         named_inputs(load_config(str(collection.path)), progress)
     assert TopicsConfig(path="prebuilt:dl19-passage").path == "prebuilt:dl19-passage"

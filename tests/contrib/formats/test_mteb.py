@@ -16,12 +16,8 @@ from beamrank.formats.corpora import list_units
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
-from contrib.formats.mteb import samples
 from tests.support.corpora import bad_rows, corpus_of, read_batches, read_docs
 from tests.support.given_runs import read_given
-from tests.support.processes import beamrank_here
-from tests.support.runs import read_trec
-from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, small_cascade
 
 ROWS = [
     {
@@ -95,24 +91,12 @@ def test_mteb_row_without_docs_has_no_candidates(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (
-            {"query": "x", "positive": ["y"]},
-            "the row lacks one of the fields query, positive, negative; it has: query",
-        ),
-        (
-            {**ROWS[0], "negative": ["x", None]},
-            "the row has a field `negative` that is not text or a list of texts",
-        ),
-        (
-            {**ROWS[0], "positive": {"a": 1}},
-            "the row has a field `positive` that is not text or a list of texts",
-        ),
-        (
-            {**ROWS[0], "query": 7},
-            "the row has a field `query` that is not text or a list of texts",
-        ),
-        ({**ROWS[0], "query": "\ud83d"}, "half of a UTF-16 surrogate pair"),
-        (["x"], "the row is JSON, but a list, not an object"),
+        ({"query": "x", "positive": ["y"]}, "query, positive, negative; it has: query"),
+        ({**ROWS[0], "negative": ["x", None]}, "`negative`"),
+        ({**ROWS[0], "positive": {"a": 1}}, "`positive`"),
+        ({**ROWS[0], "query": 7}, "`query`"),
+        ({**ROWS[0], "query": "\ud83d"}, "surrogate pair"),
+        (["x"], "a list, not an object"),
     ],
 )
 def test_mteb_row_that_cannot_be_read_is_an_error_with_its_line(tmp_path, row, message):
@@ -131,8 +115,8 @@ def test_mteb_row_that_cannot_be_read_is_an_error_with_its_line(tmp_path, row, m
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{**ROWS[0], "query": " "}], r"line 1: the row has no text"),
-        ([], r"test\.jsonl holds no rows"),
+        ([{**ROWS[0], "query": " "}], r"line 1: .*no text"),
+        ([], r"test\.jsonl .*no rows"),
     ],
 )
 def test_mteb_file_without_a_query_is_refused(tmp_path, rows, message):
@@ -143,22 +127,20 @@ def test_mteb_file_without_a_query_is_refused(tmp_path, rows, message):
 
 def test_mteb_parquet_with_null_or_invalid_text_is_refused(tmp_path):
     url = _write(tmp_path, [ROWS[0], {**ROWS[1], "negative": [None]}], ".parquet")
-    with pytest.raises(PreflightError, match=r"test\.parquet:2: the row has a field `negative`"):
+    with pytest.raises(PreflightError, match=r"test\.parquet:2: .*`negative`"):
         read_docs(url, "mteb")
     texts = pa.array([b"\xff"]).view(pa.string())
     lists = pa.array([["x"]])
     pq.write_table(pa.table({"query": texts, "positive": lists, "negative": lists}), url)
-    with pytest.raises(PreflightError, match=r"test\.parquet:1: the row has a field `query`"):
+    with pytest.raises(PreflightError, match=r"test\.parquet:1: .*`query`"):
         read_topics(TopicsConfig(path=url, format="mteb"))
 
 
 def test_mteb_corpus_takes_no_fields_and_other_files_are_named(tmp_path):
     url = _write(tmp_path, ROWS)
-    with pytest.raises(PreflightError, match=r"`corpus\.fields` means nothing to `format: mteb`"):
+    with pytest.raises(PreflightError, match=r"`corpus\.fields` .*mteb"):
         list_units(corpus_of(url, "mteb", ("positive",)))
-    with pytest.raises(
-        PreflightError, match=r"looks like MTEB's re-ranking rows .*: set `corpus\.format: mteb`"
-    ):
+    with pytest.raises(PreflightError, match=r"`corpus\.format: mteb`"):
         list_units(corpus_of(url, "jsonl"))
     with pytest.raises(PreflightError, match=r"needs columns for"):
         read_run(url)
@@ -171,37 +153,3 @@ def test_truncated_mteb_row_is_an_error(tmp_path_factory, cut):
     path.write_text(json.dumps(ROWS[0])[:cut])
     with pytest.raises(BeamrankError):
         read_topics(TopicsConfig(path=str(path), format="mteb"))
-
-
-def test_run_of_an_mteb_file_ranks_as_separate_files_do(tmp_path):
-    collection = small_cascade(tmp_path).with_models(mono_k=9)
-    collection.run(output=tmp_path / "separate")
-    rows = []
-    for query_id, text in TOPICS.items():
-        texts = [DOCS[doc_id] for doc_id in CANDIDATES[query_id]]
-        rows.append({"query": text, "positive": [texts.pop(4)], "negative": texts})
-    collection.write("test.jsonl", map(json.dumps, rows))
-    collection.keys |= {
-        "corpus": {"path": "test.jsonl"},
-        "topics": {"path": "test.jsonl"},
-        "qrels": "test.jsonl",
-    }
-    collection.keys["candidates"] = {"run": "test.jsonl", "k": 9}
-    done = beamrank_here("run", collection.path)
-    assert done.returncode == 0, done.stderr
-    assert "is read as `corpus.format: mteb`" in done.stderr
-    assert "unranked; the candidates of a query are in the order of their ids" in done.stderr
-    texts_of = {sample.query_id: sample.docs for sample in samples(str(tmp_path / "test.jsonl"))}
-    for name in ("mono.trec", "duo-sum.trec"):
-        found, separate = (
-            read_trec(folder / "runs" / name)
-            for folder in (collection.output, tmp_path / "separate")
-        )
-        assert [
-            [texts_of[query_id][doc_id][0] for doc_id in found[query_id]] for query_id in texts_of
-        ] == [[DOCS[doc_id] for doc_id in separate[query_id]] for query_id in TOPICS]
-    measures = [
-        json.loads((tmp_path / each / "runs/measures.json").read_text())
-        for each in ("out", "separate")
-    ]
-    assert measures[0]["mono"] == measures[1]["mono"]

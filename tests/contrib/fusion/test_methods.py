@@ -40,31 +40,6 @@ def test_golden_values_cover_every_method_and_normalization():
     assert {(fused["method"], fused["norm"]) for fused in RANX["fused"]} == wanted
 
 
-@pytest.mark.parametrize(
-    ("method", "options", "expected"),
-    [
-        ("rrf", {}, {"a": 1 / 61 + 1 / 62, "c": 1 / 63 + 1 / 61, "b": 1 / 62, "d": 1 / 63}),
-        ("combsum", {"norm": "none"}, {"c": 11, "a": 5, "b": 3, "d": 0}),
-        ("combsum", {}, {"a": 1 + 1 / 9, "c": 0 + 1, "b": 1 / 2, "d": 0}),
-        ("combmnz", {"norm": "none"}, {"c": 22, "a": 10, "b": 3, "d": 0}),
-        ("wsum", {"norm": "none", "weights": [1, 0.5]}, {"c": 6.5, "a": 4.5, "b": 3, "d": 0}),
-        (
-            "combsum",
-            {"norm": "z"},
-            {"c": -(1.5**0.5) + 17 / 146**0.5, "a": 1.5**0.5 - 7 / 146**0.5, "b": 0, "d": None},
-        ),
-    ],
-)
-def test_fusion_equals_the_formula(method, options, expected):
-    (first, *ranking), _ = list(fuse(RUNS, method, **options).values())
-    found = dict([first, *ranking])
-    expected = {
-        doc_id: found[doc_id] if score is None else score for doc_id, score in expected.items()
-    }
-    assert found == pytest.approx(expected)
-    assert list(found) == sorted(found, key=lambda doc_id: -found[doc_id])
-
-
 def test_fusion_has_the_topics_of_all_runs():
     found = fuse([RUNS[1], RUNS[0]], "rrf")
     assert list(found) == ["q1", "q2"]
@@ -108,14 +83,14 @@ def test_k_cuts_the_fused_ranking():
 @pytest.mark.parametrize(
     ("runs", "method", "weights", "norm", "message"),
     [
-        (1, "rrf", [], None, "give two runs or more"),
-        (2, "x", [], None, "unknown fusion method 'x': choose one of rrf, combsum, combmnz, wsum"),
-        (2, "combsum", [], "x", "unknown normalization 'x': choose one of min-max, z, none"),
-        (2, "rrf", [], "z", "rrf reads ranks"),
-        (2, "combsum", [1, 2], None, "combsum takes no weights: leave them out, or choose wsum"),
+        (1, "rrf", [], None, "two runs"),
+        (2, "x", [], None, r"'x': .*rrf, combsum, combmnz, wsum"),
+        (2, "combsum", [], "x", r"'x': .*min-max, z, none"),
+        (2, "rrf", [], "z", "rrf"),
+        (2, "combsum", [1, 2], None, r"combsum .*wsum"),
         (2, "wsum", [1], None, "2 runs, 1 weights"),
-        (2, "wsum", [1, float("nan")], None, "must be numbers that float32 holds"),
-        (2, "wsum", [1, 1e308], None, "must be numbers that float32 holds"),
+        (2, "wsum", [1, float("nan")], None, "float32"),
+        (2, "wsum", [1, 1e308], None, "float32"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(runs, method, weights, norm, message):

@@ -1,7 +1,6 @@
 """Language models that answer with a word score as transformers scores their whole prompts."""
 
 import itertools
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -22,6 +21,7 @@ from models.checkpoints.checkpoint import resolve_checkpoint, tokenizer_of
 from models.reranker import Reranker
 from models.tokenizers.prompts import Joins, PromptTokenizer
 from tests.contrib.generators.cases import GENERATORS, prompt_ids, save_generator, wanted_answers
+from tests.support.changed_files import edit_json
 from tests.support.models.tokenizers import TEXTS, save_tokenizer
 from tests.support.oracle import assert_parity
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
@@ -50,7 +50,7 @@ def test_prompts_score_as_in_transformers(name, tmp_path, caplog):
     wanted = wanted_answers(folder, case, prompt_ids(folder, case, texts))
     assert np.std(wanted) > 0.1
     assert_parity(_reranker(folder, name).score(texts).tolist(), wanted)
-    assert "slower than a native architecture" in caplog.text
+    assert "slower" in caplog.text
     assert f"the logit of {case.words[1]!r} minus that of {case.words[0]!r}" in caplog.text
 
 
@@ -104,7 +104,7 @@ def test_long_doc_is_cut_and_the_end_of_the_prompt_is_not(tmp_path):
             "Qwen3",
             "mono",
             {"model_type": "qwen2"},
-            "it names the class Qwen3ForCausalLM and the model_type 'qwen2'",
+            r"Qwen3ForCausalLM .*'qwen2'",
         ),
         (
             "Qwen3",
@@ -112,29 +112,29 @@ def test_long_doc_is_cut_and_the_end_of_the_prompt_is_not(tmp_path):
             {"architectures": ["Qwen3Model"]},
             "has no score.weight|cannot be scored",
         ),
-        ("Qwen3", "mono", {"auto_map": {"AutoModel": "theirs.Theirs"}}, "has the key 'auto_map'"),
+        ("Qwen3", "mono", {"auto_map": {"AutoModel": "theirs.Theirs"}}, "'auto_map'"),
         (
             "Qwen3",
             "mono",
             {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
-            "positions of type 'dynamic'",
+            "'dynamic'",
         ),
         (
             "monoT5",
             "mono",
             {"decoder_start_token_id": 1 << 20},
-            "has decoder_start_token_id 1048576",
+            "decoder_start_token_id 1048576",
         ),
-        ("monoT5", "mono", {"decoder_start_token_id": None}, "has decoder_start_token_id None"),
-        ("monoT5", "mono", {"num_layers": 3}, "lacks .* calls for: encoder.block.2"),
-        ("monoT5", "mono", {"vocab_size": 9}, r"is \(720, 36\), config.json calls for \(9, 36\)"),
+        ("monoT5", "mono", {"decoder_start_token_id": None}, "decoder_start_token_id None"),
+        ("monoT5", "mono", {"num_layers": 3}, r"encoder.block.2"),
+        ("monoT5", "mono", {"vocab_size": 9}, r"\(720, 36\), .*\(9, 36\)"),
     ],
     ids=str,
 )
 def test_unusable_language_model_is_refused(name, kind, changes, message, tmp_path):
     folder = save_generator(tmp_path, name)
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    edit_json(path, **changes)
     with pytest.raises(PreflightError, match=message):
         resolve_checkpoint(folder, kind, options=GENERATORS[name].options)
 
@@ -142,7 +142,7 @@ def test_unusable_language_model_is_refused(name, kind, changes, message, tmp_pa
 def test_tokenizer_without_the_answers_is_refused(tmp_path):
     folder = save_generator(tmp_path, "monoT5")
     save_tokenizer("bert", tmp_path)
-    with pytest.raises(PreflightError, match="has no token '▁true', its answer"):
+    with pytest.raises(PreflightError, match="'▁true'"):
         resolve_checkpoint(folder, "mono", options=GENERATORS["monoT5"].options)
 
 
@@ -176,13 +176,11 @@ def test_instruction_takes_its_place_in_the_prompt(name, tmp_path):
 def test_instruction_that_is_not_read_is_refused(tmp_path):
     folder = save_generator(tmp_path / "t5", "monoT5")
     for reference, options in ((folder, GENERATORS["monoT5"].options), ("embedded:mono", {})):
-        with pytest.raises(
-            PreflightError, match="has no instruction in its input: leave out `instruction`"
-        ):
+        with pytest.raises(PreflightError, match="`instruction`"):
             Reranker(reference, instruction="Find bread", **options)
-    with pytest.raises(ConfigError, match=r"spells the special token '<.im_end.>'"):
+    with pytest.raises(ConfigError, match=r"'<.im_end.>'"):
         _reranker(save_generator(tmp_path / "qwen", "Qwen3"), "Qwen3", instruction="a<|im_end|>b")
-    with pytest.raises(ConfigError, match="instruction: it is too short"):
+    with pytest.raises(ConfigError, match="instruction: "):
         Reranker("embedded:mono", instruction="")
 
 

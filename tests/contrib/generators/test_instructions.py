@@ -61,7 +61,7 @@ def test_run_scores_a_topic_with_its_own_instruction(name, tmp_path):
         )
         wanted = reranker.score([(TOPICS[query_id], DOCS[row["doc_id"]]) for row in mine])
         assert [row["score"] for row in mine] == wanted.tolist()
-    manifest, runs = run.plan.sealed("mono"), open_runs(run.plan.output)
+    manifest, runs = run.plan.seal("mono"), open_runs(run.plan.output)
     assert manifest is not None
     cut = sum(
         "mono" in (view.truncated or ())
@@ -76,7 +76,7 @@ def test_changed_instruction_repeats_its_shard_alone(tmp_path):
     before = collection.run()
     _write(collection, _INSTRUCTIONS | {"q2": "Find cats"})
     after = collection.run()
-    receipts = [run.plan.sealed("mono").receipts for run in (before, after)]
+    receipts = [run.plan.seal("mono").receipts for run in (before, after)]
     own = {shard.topics[0].query_id: shard.index for shard in after.plan.shards}
     assert receipts[0][own["q1"]] == receipts[1][own["q1"]]
     assert receipts[0][own["q2"]].part_sha256 != receipts[1][own["q2"]].part_sha256
@@ -117,7 +117,7 @@ def test_column_of_instructions_can_have_another_name(tmp_path):
             ["mono.instruction=Find cats", "topics.columns.instruction=x"],
             "topics.columns.instruction",
         ),
-        (_INSTRUCTIONS, ["mono.checkpoint=embedded:mono"], "has no option 'answers'"),
+        (_INSTRUCTIONS, ["mono.checkpoint=embedded:mono"], "'answers'"),
     ],
 )
 def test_instructions_that_cannot_be_read_are_refused(instructions, overrides, message, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beamrank.errors import DataError, PreflightError
+from beamrank.errors import PreflightError
 from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
 from contrib.lint.check import TRACKS, Check
@@ -143,9 +143,9 @@ def test_examples_of_a_code_are_the_first_ones(write):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (gzip.compress(GOOD.encode(), mtime=0), "compressed with gzip"),
+        (gzip.compress(GOOD.encode(), mtime=0), "gzip"),
         (None, "there is no run"),
-        (b"PK\x03\x04", "zip archive"),
+        (b"PK\x03\x04", "zip"),
     ],
 )
 def test_file_that_cannot_be_read_is_refused(write, tmp_path, content, message):
@@ -211,12 +211,6 @@ def test_corpus_of_every_format_is_read(write, name, content):
     references = read_references(corpus=write(content, name))
     assert lint_run(write(GOOD), references).findings.counts == {}
     assert lint_run(write(GOOD.replace("Q0 a", "Q0 z")), references).findings.counts == {"L405": 2}
-
-
-@pytest.mark.parametrize("option", ["topics", "qrels", "corpus", "first_stage"])
-def test_missing_file_to_check_against_is_an_error(tmp_path, option):
-    with pytest.raises((PreflightError, DataError), match="no "):
-        read_references(**{option: str(tmp_path / "none")})
 
 
 _SCORES = st.lists(

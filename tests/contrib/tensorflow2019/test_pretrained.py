@@ -141,13 +141,11 @@ def test_trainings_start_from_a_converted_bert(original, tmp_path):
 
 def test_wrong_kinds_of_checkpoints_are_refused_with_the_right_command(original, tmp_path):
     with pytest.raises(
-        PreflightError, match=r"no output_weights and no output_bias.*`beamrank convert bert`"
+        PreflightError, match=r"output_weights .*output_bias.*`beamrank convert bert`"
     ):
         convert("mono", find_source(str(original)), str(tmp_path / "mono"), "", SILENT)
     copy_checkpoint(tmp_path / "ranker")
-    with pytest.raises(
-        PreflightError, match=r"was fine-tuned to rank\. Convert it with `beamrank convert mono`"
-    ):
+    with pytest.raises(PreflightError, match="`beamrank convert mono`"):
         _convert(tmp_path / "ranker", tmp_path / "bert")
     assert not (tmp_path / "bert").exists()
 

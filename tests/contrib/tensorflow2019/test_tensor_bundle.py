@@ -56,7 +56,7 @@ def test_bundle_written_by_tensorflow_now_is_read(tmp_path):
     assert Path(many.files[0]).stat().st_size > 2 * 2**18
     assert many.entries.keys() == set(LONG_NAMES)
     assert all((many.read(name) == number).all() for number, name in enumerate(LONG_NAMES))
-    with pytest.raises(PreflightError, match="has variables that are cut into slices"):
+    with pytest.raises(PreflightError, match="slices"):
         TensorBundle(str(tmp_path / "sliced"))
 
 
@@ -84,26 +84,26 @@ def _rewrite(path: Path, at: int, change: bytes) -> None:
     [
         (
             lambda folder: _patch(folder / DATA, 10_000, b"\x00\x01\x02\x03"),
-            f"{DATA} is damaged: .* checksum",
+            rf"{DATA} .*checksum",
         ),
         (
             lambda folder: (folder / DATA).write_bytes(b"short"),
-            f"{DATA} is damaged: the .* bytes of",
+            rf"{DATA} is damaged: .*bytes",
         ),
-        (lambda folder: (folder / DATA).unlink(), f"is incomplete: .*{DATA} does not exist"),
+        (lambda folder: (folder / DATA).unlink(), rf"{DATA} does not exist"),
         (lambda folder: (folder / INDEX).unlink(), "cannot read the checkpoint's index"),
         (
             lambda folder: _patch(folder / INDEX, 100, b"\xff"),
-            f"{INDEX} is damaged: the checksum at byte 4183",
+            rf"{INDEX} .*checksum at byte 4183",
         ),
-        (lambda folder: _patch(folder / INDEX, -45, b"\xff"), f"{INDEX} is damaged: the checksum"),
+        (lambda folder: _patch(folder / INDEX, -45, b"\xff"), rf"{INDEX} .*checksum"),
         (
             lambda folder: (folder / INDEX).write_bytes(b"not a table"),
-            f"{INDEX} is not the index of a TensorFlow",
+            rf"{INDEX} is not",
         ),
         (
             lambda folder: (folder / INDEX).write_bytes(b""),
-            f"{INDEX} is not the index of a TensorFlow",
+            rf"{INDEX} is not",
         ),
     ],
     ids=[
@@ -130,15 +130,15 @@ def test_damage_is_found(damage, message, tmp_path):
         (
             b"\x08\x03\x1a\x02\x08\x01",
             b"\x08\x03\x10\x01\x18\x01",
-            "was written on a big-endian machine",
+            "big-endian",
         ),
         (b"\x08\x01\x12", b"\x08\x0e\x12", "dtype number 14"),
-        (b"\x28\x20\x35", b"\x3a\x00\x35", "has variables that are cut into slices"),
+        (b"\x28\x20\x35", b"\x3a\x00\x35", "slices"),
         (b"\x08\x00\x00\x00\x00", b"\x08\x00\x00\x00\x01", f"{INDEX} is compressed"),
         (
             b"\x18\x02\x28\x20",
             b"\x18\x07\x28\x20",
-            f"{INDEX} is damaged: .* in data file 7, from 0, and there are 3",
+            rf"{INDEX} .*data file 7, .*3",
         ),
     ],
     ids=["big-endian", "bfloat16", "slices", "compression", "data file"],
@@ -154,9 +154,7 @@ def test_data_file_removed_while_reading_is_named(tmp_path):
     bundle = TensorBundle(copy_checkpoint(tmp_path))
     for path in tmp_path.glob("*.data-*"):
         path.unlink()
-    with pytest.raises(
-        PreflightError, match=r"cannot read the checkpoint's data .*00003: No such file"
-    ):
+    with pytest.raises(PreflightError, match="00003: No such file"):
         bundle.read("global_step")
 
 

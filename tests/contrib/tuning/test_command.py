@@ -30,7 +30,7 @@ def test_tuned_points_are_every_combination():
 @pytest.mark.parametrize(
     ("k1", "b", "message"),
     [
-        ("0.9,x", None, r"--k1 '0.9,x': could not convert string to float: 'x'"),
+        ("0.9,x", None, r"--k1 '0.9,x': "),
         ("", None, "could not convert string to float"),
         (None, "0.4,1.5", "it must be 1 or less"),
         ("-1", None, "it must be 0 or more"),

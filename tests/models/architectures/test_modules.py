@@ -17,6 +17,7 @@ from beamrank.errors import PreflightError
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
 from tests import ROOT
+from tests.support.changed_files import edit_json
 from tests.support.checkpoints import MINILM
 from tests.support.models.families import CASES, randomize
 from tests.support.models.published import PUBLISHED, compare, save_modules, save_published
@@ -130,41 +131,41 @@ def test_digest_covers_the_modules(tmp_path):
 @pytest.mark.parametrize(
     ("module", "changes", "message"),
     [
-        ("1_Pooling", {"pooling_mode": "max"}, "1_Pooling pools by 'max'; known: cls, mean"),
-        ("1_Pooling", {"pooling_mode": ["cls", "mean"]}, "1_Pooling pools by 'cls, mean'"),
-        ("2_Dense", {"use_residual": True}, "2_Dense has a residual connection"),
+        ("1_Pooling", {"pooling_mode": "max"}, r"1_Pooling .*'max'; .*cls, mean"),
+        ("1_Pooling", {"pooling_mode": ["cls", "mean"]}, r"1_Pooling .*'cls, mean'"),
+        ("2_Dense", {"use_residual": True}, r"2_Dense .*residual"),
         (
             "2_Dense",
             {"activation_function": "os.system"},
-            "2_Dense has activation_function 'os.system'; known: torch",
+            r"2_Dense .*activation_function 'os.system'",
         ),
         (
             "2_Dense",
             {"in_features": 35},
-            "2_Dense takes 35 values, and the module before it gives 36",
+            r"2_Dense .*35 .*36",
         ),
         (
             "2_Dense",
             {"out_features": 25},
-            "3_LayerNorm takes 24 values, and the module before it gives 25",
+            r"3_LayerNorm .*24 .*25",
         ),
-        ("2_Dense", {"bias": "no"}, "2_Dense/config.json cannot be used: bias"),
+        ("2_Dense", {"bias": "no"}, r"2_Dense/config.json .*bias"),
         (
             "2_Dense",
             {"bias": True},
-            r"lacks 1 of the \d+ tensors that its config.json calls for: 2_Dense/linear.bias",
+            r"lacks 1 of the \d+ .*2_Dense/linear.bias",
         ),
-        ("3_LayerNorm", {"dimension": 0}, "3_LayerNorm/config.json cannot be used: dimension"),
+        ("3_LayerNorm", {"dimension": 0}, r"3_LayerNorm/config.json .*dimension"),
         (
             "4_Dense",
             {"module_output_name": None},
-            "4_Dense reads 'sentence_embedding' and writes None",
+            r"4_Dense .*'sentence_embedding' .*None",
         ),
-        ("4_Dense", {"out_features": 3}, "4_Dense has 3 outputs"),
+        ("4_Dense", {"out_features": 3}, r"4_Dense .*3"),
         (
             "4_Dense",
             {"activation_function": "torch.nn.modules.activation.Tanh"},
-            "and the activation tanh",
+            "tanh",
         ),
     ],
     ids=str,
@@ -172,7 +173,7 @@ def test_digest_covers_the_modules(tmp_path):
 def test_modules_that_are_not_known_are_refused(module, changes, message, tmp_path):
     _save_modules(tmp_path)
     path = tmp_path / "model" / module / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    edit_json(path, **changes)
     with pytest.raises(PreflightError, match=message):
         resolve_checkpoint(str(tmp_path / "model"), "mono")
 
@@ -181,7 +182,7 @@ def test_module_outside_of_the_checkpoint_is_refused(tmp_path):
     _save_modules(tmp_path)
     path = tmp_path / "model/modules.json"
     path.write_text(path.read_text().replace("2_Dense", "../2_Dense"))
-    with pytest.raises(PreflightError, match=r"modules\.json cannot be used: .*path"):
+    with pytest.raises(PreflightError, match=r"modules\.json .*path"):
         resolve_checkpoint(str(tmp_path / "model"), "mono")
 
 
@@ -190,22 +191,17 @@ def test_model_in_a_folder_of_its_own_is_refused(tmp_path):
     _save_modules(tmp_path)
     path = tmp_path / "model/modules.json"
     path.write_text(path.read_text().replace('"path": ""', '"path": "0_Transformer"'))
-    with pytest.raises(PreflightError, match=r"modules\.json has its first module in .*0_Transf"):
+    with pytest.raises(PreflightError, match=r"modules\.json .*0_Transf"):
         resolve_checkpoint(str(tmp_path / "model"), "mono")
 
 
 def test_default_prompt_is_refused_unless_it_is_empty(tmp_path):
     _save_modules(tmp_path)
     path = tmp_path / "model/config_sentence_transformers.json"
-    path.write_text(
-        json.dumps(
-            {**json.loads(path.read_text()), "prompts": {"q": "?"}, "default_prompt_name": "q"}
-        )
-    )
-    with pytest.raises(PreflightError, match=r"puts the prompt '\?' before its inputs"):
+    edit_json(path, prompts={"q": "?"}, default_prompt_name="q")
+    with pytest.raises(PreflightError, match=r"'\?'"):
         resolve_checkpoint(str(tmp_path / "model"), "mono")
-    settings = json.loads(path.read_text())
-    path.write_text(json.dumps({**settings, "prompts": {"q": ""}}))
+    edit_json(path, prompts={"q": ""})
     wanted = _predicted(CrossEncoder(str(tmp_path / "model"), device="cpu"))
     assert_parity(_reranker(tmp_path / "model").score(_PAIRS).tolist(), wanted)
 
@@ -218,7 +214,7 @@ def test_modules_that_lower_the_case_of_texts_score_so_or_are_refused(lowers, tm
     _save_modules(tmp_path, "bert")
     folder = tmp_path / "model"
     path = folder / "sentence_bert_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "do_lower_case": True}))
+    edit_json(path, do_lower_case=True)
     if not lowers:
         content = json.loads((folder / "tokenizer.json").read_text())
         content["normalizer"]["lowercase"] = False
@@ -228,7 +224,7 @@ def test_modules_that_lower_the_case_of_texts_score_so_or_are_refused(lowers, tm
             json.dumps({**settings, "do_lower_case": False})
         )
         with pytest.raises(
-            PreflightError, match=r"do_lower_case True in sentence_bert_config\.json"
+            PreflightError, match=r"do_lower_case True .*sentence_bert_config\.json"
         ):
             _reranker(folder)
     else:

@@ -2,7 +2,6 @@
 their layouts.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import SpecialTokens
 from models.checkpoints.checkpoint import resolve_checkpoint
+from tests.support.changed_files import edit_json
 from tests.support.models.families import save_case
 
 _SPECIAL = SpecialTokens(cls_id=1, sep_id=2, pad_id=0)
@@ -21,7 +21,7 @@ _SPECIAL = SpecialTokens(cls_id=1, sep_id=2, pad_id=0)
 
 def _edit_config(folder: Path, **changes: Any) -> None:
     path = folder / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    edit_json(path, **changes)
 
 
 def _add_tensors(folder: Path, names: list[str], shape: tuple[int, ...] = (3,)) -> None:
@@ -35,30 +35,30 @@ def _add_tensors(folder: Path, names: list[str], shape: tuple[int, ...] = (3,)) 
         (
             "roberta",
             {"architectures": ["RobertaForMultipleChoice"]},
-            "is a RobertaForMultipleChoice, which is not",
+            "RobertaForMultipleChoice",
         ),
         (
             "roberta",
             {"auto_map": {"AutoModel": "x.Y"}},
-            r"comes with its own code \(auto_map\), which is never run",
+            "auto_map",
         ),
         (
             "roberta",
             {"model_type": "new", "auto_map": {"AutoModel": "x.Y"}},
-            "'new' .* is never run",
+            "'new'",
         ),
         ("roberta", {"position_embedding_type": "alibi"}, "position_embedding_type 'alibi'"),
         ("roberta", {"position_embedding_type": "rope"}, "position_embedding_type 'rope'"),
         ("modernbert cls", {"position_embedding_type": "alibi"}, "position_embedding_type 'alibi'"),
         ("roberta", {"is_decoder": True}, "is a decoder"),
-        ("roberta", {"pad_token_id": 49}, r"the first 50 are for padding \(pad_token_id 49\)"),
-        ("roberta", {"pad_token_id": -1}, "cannot be used: pad_token_id"),
+        ("roberta", {"pad_token_id": 49}, r"first 50 .*pad_token_id 49"),
+        ("roberta", {"pad_token_id": -1}, "pad_token_id"),
         (
             "roberta",
             {"num_hidden_layers": 4},
-            r"lacks 16 of the \d+ tensors .*: roberta\.encoder\.layer\.3",
+            r"lacks 16 .*: roberta\.encoder\.layer\.3",
         ),
-        ("xlm-roberta", {"hidden_act": "theirs"}, "has hidden_act 'theirs'; known: gelu"),
+        ("xlm-roberta", {"hidden_act": "theirs"}, "hidden_act 'theirs'"),
         (
             "xlm-roberta",
             {"max_position_embeddings": 99},
@@ -67,26 +67,26 @@ def _add_tensors(folder: Path, names: list[str], shape: tuple[int, ...] = (3,)) 
         (
             "electra",
             {"embedding_size": 36},
-            r"word_embeddings.weight is \(500, 20\), config.json calls for \(500, 36",
+            r"word_embeddings.weight .*\(500, 20\), .*\(500, 36",
         ),
-        ("electra", {"num_attention_heads": 5}, "the heads must share the width evenly"),
-        ("distilbert", {"dim": None}, "cannot be used: dim"),
-        ("distilbert", {"activation": "theirs"}, "has activation 'theirs'; known: gelu"),
+        ("electra", {"num_attention_heads": 5}, "heads"),
+        ("distilbert", {"dim": None}, ": dim"),
+        ("distilbert", {"activation": "theirs"}, "activation 'theirs'"),
         (
             "modernbert cls",
             {"num_attention_heads": 4},
-            "heads of 9 dimensions: rotary positions turn pairs",
+            "9 dimensions",
         ),
         ("modernbert cls", {"layer_types": ["full_attention"]}, "4 layers and 1 layer_types"),
         (
             "modernbert cls",
             {"layer_types": ["linear_attention"] * 4},
-            "cannot be used: layer_types.0",
+            r"layer_types.0",
         ),
         (
             "modernbert cls",
             {"rope_scaling": {"rope_type": "yarn"}},
-            "scales its rotary positions .*yarn",
+            "yarn",
         ),
         (
             "modernbert cls",
@@ -95,27 +95,27 @@ def _add_tensors(folder: Path, names: list[str], shape: tuple[int, ...] = (3,)) 
                     "full_attention": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}
                 }
             },
-            r"scales its rotary positions \('linear'\)",
+            "'linear'",
         ),
         (
             "modernbert cls",
             {"rope_parameters": {"rope_theta": 1e4}},
-            "cannot be used: rope_parameters",
+            "rope_parameters",
         ),
-        ("modernbert cls", {"classifier_pooling": "max"}, "cannot be used: classifier_pooling"),
+        ("modernbert cls", {"classifier_pooling": "max"}, "classifier_pooling"),
         (
             "modernbert cls",
             {"classifier_activation": "theirs"},
-            "has classifier_activation 'theirs'; known",
+            "classifier_activation 'theirs'",
         ),
-        ("modernbert cls", {"local_attention": 1}, "cannot be used: local_attention"),
+        ("modernbert cls", {"local_attention": 1}, "local_attention"),
         (
             "modernbert cls",
             {"max_position_embeddings": 10**9},
-            "cannot be used: max_position_embeddings",
+            "max_position_embeddings",
         ),
-        ("modernbert cls", {"norm_bias": True}, r"lacks \d+ of the \d+ tensors .*norm.bias"),
-        ("modernbert cls", {"norm_eps": "x"}, "cannot be used: norm_eps"),
+        ("modernbert cls", {"norm_bias": True}, r"norm.bias"),
+        ("modernbert cls", {"norm_eps": "x"}, "norm_eps"),
     ],
     ids=str,
 )
@@ -141,7 +141,7 @@ def test_family_without_a_classifier_is_refused(name, tensor, tmp_path):
     weights = load_file(path)
     del weights[tensor]
     save_file(weights, path)
-    with pytest.raises(PreflightError, match=rf"has no {tensor}: it is a bare encoder"):
+    with pytest.raises(PreflightError, match=rf"no {tensor}"):
         resolve_checkpoint(str(tmp_path), "mono")
 
 
@@ -149,7 +149,7 @@ def test_input_longer_than_the_positions_is_refused(tmp_path):
     checkpoint = resolve_checkpoint(save_case(tmp_path, "xlm-roberta"), "mono")
     assert checkpoint.architecture.positions == 48
     checkpoint.check_length(48)
-    with pytest.raises(PreflightError, match=r"knows 48 positions and input\.max_length is 49"):
+    with pytest.raises(PreflightError, match=r"48 positions .*input\.max_length is 49"):
         checkpoint.check_length(49)
 
 
@@ -174,9 +174,7 @@ def test_family_lays_texts_out_as_its_tokenizer(name, mono, duo, types, tmp_path
 
 def test_electra_with_two_token_types_is_refused_as_duo(tmp_path):
     folder = save_case(tmp_path, "electra")
-    with pytest.raises(
-        PreflightError, match="knows 2 token types, and duoBERT's input has 3 segments"
-    ):
+    with pytest.raises(PreflightError, match=r"2 token types, .*3 segments"):
         resolve_checkpoint(folder, "duo")
 
 

@@ -92,7 +92,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path, value):
     checkpoint = resolve_checkpoint(
         _edit_weights(tmp_path, **{"bert.pooler.dense.weight": weight}), "mono"
     )
-    with pytest.raises(PreflightError, match=r"bert\.pooler\.dense\.weight holds NaN or infinity"):
+    with pytest.raises(PreflightError, match=r"bert\.pooler\.dense\.weight .*NaN"):
         load_weights(checkpoint)
 
 
@@ -114,7 +114,7 @@ def test_pickled_code_is_refused(tmp_path, monkeypatch, content):
     monkeypatch.chdir(tmp_path)
     folder = _pickle(Path(save_tiny(tmp_path)))
     content(tmp_path / "pytorch_model.bin", {"classifier.weight": _Payload()})
-    with pytest.raises(PreflightError, match=r"cannot be read from .*pytorch_model\.bin"):
+    with pytest.raises(PreflightError, match=r"pytorch_model\.bin"):
         resolve_checkpoint(folder, "mono")
     assert not (tmp_path / "executed").exists()
 
@@ -131,55 +131,61 @@ def test_duo_adds_a_row_of_zeros_to_two_segments(tmp_path, caplog, told):
 
 
 @pytest.mark.parametrize(
-    ("id2label", "reversed_labels"),
+    "labels",
     [
-        ({"0": "relevant", "1": "not_relevant"}, True),
-        ({"0": "LABEL_1", "1": "LABEL_0"}, True),
-        ({"0": "True", "1": "False"}, True),
-        ({"0": "Positive", "1": "other"}, True),
-        ({"0": "a", "1": "Not Relevant"}, True),
-        ({"0": "entailment", "1": "not-entailment"}, True),
-        ({"0": "paraphrase", "1": "not_paraphrase"}, True),
-        ({"0": "answer", "1": "no_answer"}, True),
-        ({"0": "sports", "1": "non-sports"}, True),
-        ({"0": "correct", "1": "in-correct"}, True),
-        ({"0": "is correct", "1": "is incorrect"}, True),
-        ({"0": "helpful", "1": "Unhelpful"}, True),
-        ({"0": "agree", "1": "disagree"}, True),
-        ({"0": "POS", "1": "other"}, True),
-        ({"0": "a", "1": "neg"}, True),
-        ({"0": "a", "1": "dissimilar"}, True),
-        ({"0": "not_paraphrase", "1": "paraphrase"}, False),
-        ({"0": "neg", "1": "pos"}, False),
-        ({"0": "unanswerable", "1": "answerable"}, False),
-        ({"0": "not_relevant", "1": "relevant"}, False),
-        ({"0": "LABEL_0", "1": "LABEL_1"}, False),
-        ({"0": "a", "1": "b"}, False),
-        (None, False),
+        ("relevant", "not_relevant"),
+        ("LABEL_1", "LABEL_0"),
+        ("True", "False"),
+        ("Positive", "other"),
+        ("a", "Not Relevant"),
+        ("entailment", "not-entailment"),
+        ("paraphrase", "not_paraphrase"),
+        ("answer", "no_answer"),
+        ("sports", "non-sports"),
+        ("correct", "in-correct"),
+        ("is correct", "is incorrect"),
+        ("helpful", "Unhelpful"),
+        ("agree", "disagree"),
+        ("POS", "other"),
+        ("a", "neg"),
+        ("a", "dissimilar"),
     ],
-    ids=str,
 )
-def test_reversed_id2label_is_refused(tmp_path, id2label, reversed_labels):
+def test_reversed_id2label_is_refused(tmp_path, labels):
     save_tiny(tmp_path)
-    folder = _edit_config(tmp_path, id2label=id2label)
-    if not reversed_labels:
-        assert resolve_checkpoint(folder, "mono").architecture.num_labels == 2
-        return
-    with pytest.raises(PreflightError, match="has a reversed id2label"):
-        resolve_checkpoint(folder, "mono")
+    with pytest.raises(PreflightError, match="reversed id2label"):
+        resolve_checkpoint(_edit_config(tmp_path, id2label=dict(enumerate(labels))), "mono")
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ("not_paraphrase", "paraphrase"),
+        ("neg", "pos"),
+        ("unanswerable", "answerable"),
+        ("not_relevant", "relevant"),
+        ("LABEL_0", "LABEL_1"),
+        ("a", "b"),
+        None,
+    ],
+)
+def test_other_id2label_is_accepted(tmp_path, labels):
+    save_tiny(tmp_path)
+    folder = _edit_config(tmp_path, id2label=labels and dict(enumerate(labels)))
+    assert resolve_checkpoint(folder, "mono").architecture.num_labels == 2
 
 
 @pytest.mark.parametrize(
     ("id2label", "label2id", "message"),
     [
         (["a", "b"], {"a": 0, "b": 1}, None),
-        (["a", "b"], {"a": 1, "b": 0}, r"contradicts itself: its id2label .* label2id"),
+        (["a", "b"], {"a": 1, "b": 0}, r"id2label .*label2id"),
         (["a", "b"], {"A": 0}, None),
         (["a", "b"], {"c": 0}, "contradicts itself"),
         (["a", "b"], {"b": 2}, "contradicts itself"),
         (None, {"relevant": 0, "other": 1}, "reversed id2label"),
         (None, {"other": 0, "relevant": 1}, None),
-        (None, {"relevant": "first"}, "cannot be used: label2id"),
+        (None, {"relevant": "first"}, "label2id"),
     ],
     ids=str,
 )
@@ -197,9 +203,9 @@ def test_labels_that_contradict_each_other_are_refused(tmp_path, id2label, label
 @pytest.mark.parametrize(
     ("kind", "config", "message"),
     [
-        ("mono", {"type_vocab_size": 1}, "knows 1 token type, and monoBERT's input has 2 segments"),
-        ("duo", {"type_vocab_size": 1}, "knows 1 token type, and duoBERT's input has 3 segments"),
-        ("mono", {"num_labels": 3}, "has 3 labels; a re-ranker has one logit or two"),
+        ("mono", {"type_vocab_size": 1}, r"1 token type, .*2 segments"),
+        ("duo", {"type_vocab_size": 1}, r"1 token type, .*3 segments"),
+        ("mono", {"num_labels": 3}, "3 labels"),
     ],
 )
 def test_model_of_other_sizes_is_refused(tmp_path, kind, config, message):
@@ -212,26 +218,26 @@ def test_model_of_other_sizes_is_refused(tmp_path, kind, config, message):
     [
         (
             {"model_type": "whisper"},
-            r"model_type 'whisper' \(Bert.*\), which cannot be scored; known: 'bert'",
+            r"'whisper' .*'bert'",
         ),
-        ({"model_type": None}, "has the model_type None"),
-        ({"position_embedding_type": "relative_key"}, "has position_embedding_type 'relative_key'"),
+        ({"model_type": None}, "model_type None"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key'"),
         ({"is_decoder": True}, "is a decoder"),
-        ({"hidden_act": "theirs"}, "has hidden_act 'theirs'; known: gelu"),
+        ({"hidden_act": "theirs"}, "hidden_act 'theirs'"),
         (
             {"hidden_size": None},
-            "config.json of the checkpoint .* cannot be used: hidden_size: it is required",
+            "hidden_size: ",
         ),
-        ({"num_attention_heads": 5}, "has 2 layers and 5 heads over a width of 32"),
+        ({"num_attention_heads": 5}, r"2 layers .*5 heads .*32"),
         (
             {"num_hidden_layers": 3},
-            "lacks 16 of the 57 tensors that its config.json calls for: bert.encoder.layer.2",
+            r"lacks 16 of the 57 .*bert.encoder.layer.2",
         ),
         (
             {"vocab_size": 999},
-            r"word_embeddings.weight is \(1000, 32\), config.json calls for \(999, 32\)",
+            r"word_embeddings.weight .*\(1000, 32\), .*\(999, 32\)",
         ),
-        ({"id2label": {"0": "a", "1": "b", "2": "c"}}, "id2label has 3 labels, its weights 2"),
+        ({"id2label": {"0": "a", "1": "b", "2": "c"}}, r"3 labels, .*2"),
     ],
     ids=str,
 )
@@ -246,18 +252,16 @@ def test_head_without_a_pooler_is_refused(tmp_path):
     folder = _edit_weights(
         tmp_path, **{"bert.pooler.dense.weight": None, "bert.pooler.dense.bias": None}
     )
-    with pytest.raises(
-        PreflightError, match=r"lacks 2 of the 41 tensors .*: bert\.pooler\.dense\.weight"
-    ):
+    with pytest.raises(PreflightError, match=r"lacks 2 of the 41 .*: bert\.pooler\.dense\.weight"):
         resolve_checkpoint(folder, "mono")
 
 
 def test_embedding_model_is_refused(tmp_path):
-    with pytest.raises(PreflightError, match="whose Transformer is followed by Pooling, Normalize"):
+    with pytest.raises(PreflightError, match="Pooling, Normalize"):
         resolve_checkpoint(str(MINILM), "mono")
     for name in ("config.json", "vocab.txt", "model.safetensors"):
         (tmp_path / name).symlink_to(MINILM / name)
-    with pytest.raises(PreflightError, match=r"has no classifier\.weight: it is a bare encoder"):
+    with pytest.raises(PreflightError, match=r"classifier\.weight"):
         resolve_checkpoint(str(tmp_path), "mono")
 
 
@@ -274,14 +278,14 @@ def test_cross_encoder_of_sentence_transformers_is_accepted(tmp_path):
 
 
 def test_folders_that_hold_no_checkpoint_are_refused(tmp_path):
-    with pytest.raises(PreflightError, match=r"has no config\.json"):
+    with pytest.raises(PreflightError, match=r"config\.json"):
         resolve_checkpoint(str(tmp_path), "mono")
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(PreflightError, match=r"config\.json is not valid JSON"):
         resolve_checkpoint(str(tmp_path), "mono")
     save_tiny(tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / "tf_model.h5")
-    with pytest.raises(PreflightError, match=r"neither model\.safetensors nor pytorch_model\.bin"):
+    with pytest.raises(PreflightError, match=r"model\.safetensors .*pytorch_model\.bin"):
         resolve_checkpoint(str(tmp_path), "mono")
     (tmp_path / "model.safetensors").write_bytes(b"cut short")
     with pytest.raises(
@@ -291,5 +295,5 @@ def test_folders_that_hold_no_checkpoint_are_refused(tmp_path):
 
 
 def test_unknown_kind_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="as mono or duo, not as 'trio'"):
+    with pytest.raises(ConfigError, match="'trio'"):
         resolve_checkpoint(save_tiny(tmp_path), "trio")

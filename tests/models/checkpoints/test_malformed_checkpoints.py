@@ -17,6 +17,7 @@ from beamrank.errors import PreflightError
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.tokenizers.library import load_tokenizer
 from models.training.initial_model import Start
+from tests.support.changed_files import edit_json
 from tests.support.checkpoints import save_tiny
 
 _DEEP = 200_000
@@ -77,7 +78,7 @@ def _configs() -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize(("key", "value"), list(_configs()), ids=str)
 def test_malformed_config_is_refused(folder, key, value):
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    edit_json(path, **{key: value})
     with pytest.raises(PreflightError) as refusal:
         resolve_checkpoint(str(folder), "mono")
     assert len(str(refusal.value)) < 1000
@@ -104,7 +105,7 @@ def test_file_that_is_not_its_json_is_refused(folder, name, text):
 def test_config_that_is_a_folder_is_refused(folder):
     (folder / "config.json").unlink()
     (folder / "config.json").mkdir()
-    with pytest.raises(PreflightError, match=r"config\.json is not valid JSON: .*Is a directory"):
+    with pytest.raises(PreflightError, match=r"config\.json .*Is a directory"):
         resolve_checkpoint(str(folder), "mono")
 
 
@@ -113,7 +114,7 @@ def test_config_that_is_a_folder_is_refused(folder):
 )
 def test_malformed_modules_are_refused(folder, text):
     (folder / "modules.json").write_text(text)
-    with pytest.raises(PreflightError, match=r"modules\.json cannot be used"):
+    with pytest.raises(PreflightError, match=r"modules\.json"):
         resolve_checkpoint(str(folder), "mono")
 
 
@@ -147,9 +148,7 @@ def test_quantized_weights_are_refused(folder, kind, pickled):
     weights = load_file(folder / "model.safetensors")
     weights["classifier.weight"] = weights["classifier.weight"].to(kind)
     _save(folder, weights, pickled)
-    with pytest.raises(
-        PreflightError, match=r"classifier\.weight is of type .*, and weights must be float16"
-    ):
+    with pytest.raises(PreflightError, match=r"classifier\.weight .*float16"):
         resolve_checkpoint(str(folder), "mono")
 
 
@@ -193,7 +192,7 @@ _NO_CONFIGURATION = (
 @pytest.mark.parametrize(("key", "value"), _NO_CONFIGURATION, ids=str)
 def test_malformed_tokenizer_configuration_is_refused(folder, key, value):
     (folder / "tokenizer_config.json").write_text(json.dumps({key: value}))
-    with pytest.raises(PreflightError, match=rf"tokenizer_config\.json cannot be used: {key}"):
+    with pytest.raises(PreflightError, match=rf"tokenizer_config\.json .*{key}"):
         load_tokenizer(str(folder))
 
 
@@ -207,6 +206,6 @@ def test_start_takes_no_other_types(folder, key, value):
     names.
     """
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    edit_json(path, **{key: value})
     with contextlib.suppress(PreflightError):
         Start(str(folder), 8)

@@ -1,6 +1,5 @@
 """What sentence-transformers reads beside a model is followed, changes nothing, or is refused."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import Truncation
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
+from tests.support.changed_files import edit_json
 from tests.support.checkpoints import MINILM
 from tests.support.models.families import CASES, random_model
 from tests.support.oracle import assert_parity
@@ -43,7 +43,7 @@ def _changed(saved: Path, folder: Path, name: str = "sentence_bert_config", **ke
     for path in saved.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     path = folder / f"{name}.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **keys}))
+    edit_json(path, **keys)
     return str(folder)
 
 
@@ -121,7 +121,7 @@ def test_case_of_texts_is_that_of_the_settings_or_refused(saved, key, lowers, tm
     if lowers or key == "do_lower_case":
         _reranker(folder)
         return
-    with pytest.raises(PreflightError, match=r"do_lower_case False .* its tokenizer removes cap"):
+    with pytest.raises(PreflightError, match="do_lower_case False"):
         _reranker(folder)
 
 
@@ -149,10 +149,10 @@ def test_length_that_differs_is_said(saved, keys, max_length, said, tmp_path, ca
 
 def test_side_that_is_cut_is_said(saved, tmp_path, caplog):
     folder = _changed(saved, tmp_path, "tokenizer_config", truncation_side="left")
-    with pytest.raises(PreflightError, match=r"truncation_side left.* set truncation_side"):
+    with pytest.raises(PreflightError, match="truncation_side left"):
         _reranker(folder)
     assert "truncation_side" not in caplog.text
     for truncation in ("original", "paper"):
         caplog.clear()
         _reranker(folder, truncation=truncation)
-        assert "cuts texts at the beginning (truncation_side left)" in caplog.text
+        assert "truncation_side left" in caplog.text

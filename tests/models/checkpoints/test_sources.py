@@ -112,7 +112,7 @@ def test_stale_cache_of_a_changed_url_is_replaced(store):
 
 
 def test_url_without_files_is_refused(store):
-    with pytest.raises(PreflightError, match="cannot list the checkpoint memory://bucket/nothing"):
+    with pytest.raises(PreflightError, match="memory://bucket/nothing"):
         resolve_checkpoint("memory://bucket/nothing", "mono")
     fsspec.filesystem("memory").rm("/bucket/model/model.safetensors")
     with pytest.raises(PreflightError, match="there are no weights in"):
@@ -121,14 +121,12 @@ def test_url_without_files_is_refused(store):
 
 
 def test_missing_folder_is_refused():
-    with pytest.raises(PreflightError, match="there is no checkpoint folder /nowhere/at/all, and"):
+    with pytest.raises(PreflightError, match="/nowhere/at/all"):
         resolve_checkpoint("/nowhere/at/all", "mono")
 
 
 def test_missing_embedded_checkpoint_is_refused():
-    with pytest.raises(
-        PreflightError, match="no checkpoint 'embedded:trio': it has embedded:mono, embedded:duo"
-    ):
+    with pytest.raises(PreflightError, match=r"'embedded:trio': .*embedded:mono, embedded:duo"):
         resolve_checkpoint("embedded:trio", "mono")
 
 

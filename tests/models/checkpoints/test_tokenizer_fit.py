@@ -1,8 +1,6 @@
 """One rule for runs and trainings: which tokenizer is taken for a model's own."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,6 +8,7 @@ from beamrank.errors import PreflightError
 from beamrank.records import NO_TOKEN, SpecialTokens
 from models.checkpoints.checkpoint import check_fit, resolve_checkpoint, tokenizer_of, warnings_of
 from models.training.initial_model import Start
+from tests.support.changed_files import edit_json
 from tests.support.checkpoints import SPECIAL_TOKENS, save_tiny
 
 _BERT = SpecialTokens(cls_id=101, sep_id=102, pad_id=0)
@@ -83,9 +82,7 @@ def test_run_and_training_have_one_rule(tmp_path, count, outcome):
             lambda: tokenizer_of(resolve_checkpoint(folder, "mono")),
             lambda: Start(folder, 8),
         ):
-            with pytest.raises(
-                PreflightError, match="has 1,002 ids and the model's embedding table 1,001 rows"
-            ):
+            with pytest.raises(PreflightError, match=r"1,002 .*1,001"):
                 load()
         return
     warned = warnings_of(resolve_checkpoint(folder, "mono"))
@@ -96,15 +93,12 @@ def test_run_and_training_have_one_rule(tmp_path, count, outcome):
 def test_other_special_ids_are_refused_in_run_and_training(tmp_path):
     folder = _words(tmp_path, 1000)
     path = tmp_path / "config.json"
-    values: dict[str, Any] = json.loads(path.read_text())
-    path.write_text(json.dumps(values | {"cls_token_id": 3}))
+    edit_json(path, cls_token_id=3)
     for load in (
         lambda: tokenizer_of(resolve_checkpoint(folder, "mono")),
         lambda: Start(folder, 8),
     ):
-        with pytest.raises(
-            PreflightError, match=r"has the id 2 for its cls_token, and .* cls_token_id 3"
-        ):
+        with pytest.raises(PreflightError, match=r"id 2 .*cls_token, .*cls_token_id 3"):
             load()
 
 

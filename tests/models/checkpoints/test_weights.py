@@ -102,7 +102,7 @@ def test_tensor_under_both_of_its_names_is_refused(tmp_path):
     tensors = load_file(tmp_path / "model.safetensors")
     name = "bert.embeddings.LayerNorm"
     save_file({**tensors, f"{name}.gamma": torch.zeros(32)}, tmp_path / "model.safetensors")
-    with pytest.raises(PreflightError, match=rf"hold {name}\.weight twice"):
+    with pytest.raises(PreflightError, match=rf"{name}\.weight twice"):
         resolve_checkpoint(folder, "mono")
 
 
@@ -135,15 +135,15 @@ def test_formats_are_preferred_as_by_transformers(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{}", "cannot be used: weight_map"),
-        ('{"weight_map": {"a": "../x"}}', "cannot be used: weight_map.a"),
-        ('{"weight_map": {"a": "/etc/passwd"}}', "cannot be used: weight_map.a"),
-        ('{"weight_map": []}', r"index\.json cannot be used: weight_map"),
+        ("{}", "weight_map"),
+        ('{"weight_map": {"a": "../x"}}', r"weight_map.a"),
+        ('{"weight_map": {"a": "/etc/passwd"}}', r"weight_map.a"),
+        ('{"weight_map": []}', r"index\.json .*weight_map"),
         ("[", "is not valid JSON"),
         ('{"weight_map": {}}', "without tensors"),
         (
             '{"weight_map": {"a": "model-00009-of-00009.safetensors"}}',
-            "lacks model-00009-of-00009.safetensors",
+            r"model-00009-of-00009.safetensors",
         ),
         (
             '{"weight_map": {"a": "model-00001-of-00003.safetensors"}}',
@@ -190,7 +190,7 @@ def test_adapter_is_refused(tmp_path, alone):
     )
     (tmp_path / "adapter_model.safetensors").touch()
     for load in (lambda: resolve_checkpoint(folder, "mono"), lambda: Start(folder, 8)):
-        with pytest.raises(PreflightError, match=r"adapter of PEFT.*merge_and_unload"):
+        with pytest.raises(PreflightError, match=r"PEFT.*merge_and_unload"):
             load()
 
 
@@ -199,7 +199,7 @@ def test_adapter_at_a_store_is_refused(tmp_path, monkeypatch):
     memory = fsspec.filesystem("memory")
     memory.pipe("/adapters/lora/adapter_config.json", b"{}")
     try:
-        with pytest.raises(PreflightError, match="adapter of PEFT"):
+        with pytest.raises(PreflightError, match="PEFT"):
             resolve_checkpoint("memory://adapters/lora", "mono")
     finally:
         memory.rm("/adapters", recursive=True)

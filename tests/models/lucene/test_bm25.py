@@ -262,14 +262,12 @@ def test_index_that_lucene_cannot_open(tmp_path):
     content = bytearray(segments.read_bytes())
     content[-1] ^= 1
     segments.write_bytes(content)
-    with pytest.raises(
-        PreflightError, match=r"Lucene cannot open the index .*CorruptIndexException"
-    ):
+    with pytest.raises(PreflightError, match="CorruptIndexException"):
         Bm25Searcher(str(tmp_path / "index"), 0.9, 0.4, 1)
 
 
 def test_index_without_docs(tmp_path):
-    with pytest.raises(PreflightError, match="holds no docs"):
+    with pytest.raises(PreflightError, match="no docs"):
         Bm25Searcher(_foreign_index(tmp_path, [("d1", "")]), 0.9, 0.4, 1)
 
 

@@ -95,7 +95,7 @@ def test_index_of_texts_by_other_rules_is_said_to_be_old(built, copy):
     _, corpus, info = built
     older = info.model_copy(update={"corpus_digest": "0" * 64, "text_rules": 1})
     (copy / "beamrank.json").write_bytes(older.to_json())
-    with pytest.raises(PreflightError, match=r"is old: .* \(rules 1, here 2; see CHANGELOG\.md\)"):
+    with pytest.raises(PreflightError, match=r"rules 1, here 2; .*CHANGELOG\.md"):
         build_index(corpus, str(copy), threads=1)
     updated = build_index(corpus, str(copy), threads=1, update=True)
     assert (updated.corpus_digest, updated.text_rules) == (info.corpus_digest, 2)
@@ -113,10 +113,10 @@ def test_foreign_index_is_accepted_with_a_warning(built, copy):
 def test_corrupt_index_is_refused(copy):
     largest = max(copy.iterdir(), key=lambda file: file.stat().st_size * file.name.startswith("_"))
     largest.write_bytes(largest.read_bytes()[:-1])
-    with pytest.raises(PreflightError, match=f"damaged: {largest.name} has"):
+    with pytest.raises(PreflightError, match=rf"{largest.name} has"):
         read_index_info(str(copy))
     largest.unlink()
-    with pytest.raises(PreflightError, match=f"damaged: {largest.name} is missing"):
+    with pytest.raises(PreflightError, match=rf"{largest.name} is missing"):
         read_index_info(str(copy))
 
 
@@ -197,7 +197,7 @@ def test_unwritable_hash_cache_hashes_each_time(built, copy, hashed, tmp_path, m
 
 def test_index_with_an_added_file_is_refused(copy, hashed):
     (copy / "segments_9").write_bytes(next(copy.glob("segments_*")).read_bytes())
-    with pytest.raises(PreflightError, match="segments_9 was not written with the index"):
+    with pytest.raises(PreflightError, match="segments_9"):
         read_index_info(str(copy))
 
 
@@ -208,7 +208,7 @@ def test_open_index_detects_a_change(built, copy, hashed):
         pass
     assert hashed == []
     name = sorted(built[2].files)[0]
-    with pytest.raises(DataError, match=f"{name} was written, added or removed"), index.unchanged():
+    with pytest.raises(DataError, match=rf"{name} was"), index.unchanged():
         flip_bit(copy / name, 0, 0)
     flip_bit(copy / name, 0, 0)
     with local_index(str(copy), built[2].digest).unchanged():
@@ -218,7 +218,7 @@ def test_open_index_detects_a_change(built, copy, hashed):
 @pytest.mark.parametrize("content", ["", "not json", '{"digest": "abc"}'])
 def test_broken_beamrank_json_is_refused(copy, content):
     (copy / "beamrank.json").write_text(content)
-    with pytest.raises(PreflightError, match=r"beamrank\.json is damaged"):
+    with pytest.raises(PreflightError, match=r"beamrank\.json"):
         read_index_info(str(copy))
 
 
@@ -227,7 +227,7 @@ def test_broken_beamrank_json_is_refused(copy, content):
     [
         ([], "no files"),
         (["notes.txt"], "no segments file"),
-        (["segments_1"], "not written by Lucene"),
+        (["segments_1"], "Lucene"),
     ],
 )
 def test_folder_without_index_is_refused(tmp_path, files, message):
@@ -255,7 +255,7 @@ def test_duplicate_doc_ids_are_named_with_both_places(tmp_path):
     corpus = save_corpus(tmp_path, DOCS, extra=line)
     first = Path(corpus.path).read_text().index('{"id": "d2"')
     second = Path(corpus.path).stat().st_size - len(line)
-    with pytest.raises(DataError, match="doc_id 'd2' appears twice") as raised:
+    with pytest.raises(DataError, match="'d2'") as raised:
         build_index(corpus, str(tmp_path / "index"), threads=1)
     assert f"byte {first} " in str(raised.value)
     assert f"byte {second}." in str(raised.value)
@@ -264,7 +264,7 @@ def test_duplicate_doc_ids_are_named_with_both_places(tmp_path):
 
 def test_too_many_bad_rows_end_the_build(tmp_path):
     corpus = save_corpus(tmp_path, DOCS, extra="{broken\n" * 3)
-    with pytest.raises(DataError, match="max_bad_rows allows 2 of docs") as raised:
+    with pytest.raises(DataError, match="allows 2 of docs") as raised:
         build_index(corpus, str(tmp_path / "index"), threads=1, max_bad_rows=2)
     assert "3 problems" in str(raised.value)
     assert not (tmp_path / "index").exists()
@@ -281,7 +281,7 @@ def test_doc_that_anserini_cannot_take_ends_the_build(tmp_path):
     corpus = save_corpus(
         tmp_path, {"d" * 40_000: "an id that is longer than a term of Lucene may be", "d2": "text"}
     )
-    with pytest.raises(BeamrankError, match="Anserini could not index all 2 docs"):
+    with pytest.raises(BeamrankError, match="all 2 docs"):
         build_index(corpus, str(tmp_path / "index"), threads=1)
     assert not (tmp_path / "index").exists()
 

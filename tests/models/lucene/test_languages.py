@@ -114,9 +114,7 @@ def test_language_is_a_key_of_the_first_stage_alone():
 
 
 def test_index_of_another_language_is_refused(english):
-    with pytest.raises(
-        PreflightError, match=r"built with `index.language: en`, not de.*beamrank index CONFIG"
-    ):
+    with pytest.raises(PreflightError, match=r"`index.language: en`, .*de.*beamrank index CONFIG"):
         check_index(str(english / "index"), "", IndexKind("de"))
     (english / "index" / "beamrank.json").rename(english / "record")
     assert check_index(str(english / "index"), "", IndexKind("de")).corpus_digest is None

@@ -151,9 +151,7 @@ def test_engine_remembers_an_out_of_memory(mono_checkpoint, mono_engine, text, e
 def test_single_input_that_does_not_fit_is_an_error(mono_checkpoint, text):
     engine = ScoringEngine(resolve_checkpoint(mono_checkpoint, "mono"), "cpu", "float32", 1, 2048)
     _shrink(engine, 5, MemoryError("too large"))
-    with pytest.raises(
-        BeamrankError, match="runs out of memory with a single input of 194 tokens"
-    ) as caught:
+    with pytest.raises(BeamrankError, match="194 tokens") as caught:
         engine.score(stretches(text, 60))
     assert str(caught.value.__cause__) == "too large"
 
@@ -193,10 +191,8 @@ def test_numbered_devices(monkeypatch):
     assert [resolve_device(name) for name in ("cuda", "cuda:1")] == ["cuda", "cuda:1"]
     assert resolve_dtype("auto", "cuda:1") == "float16"
     assert TorchBackend.resolve("cuda:1", "float16").token_budget == 65536
-    with pytest.raises(
-        PreflightError, match="device is cuda:2, and this machine has 2 CUDA devices"
-    ):
+    with pytest.raises(PreflightError, match=r"cuda:2, .*2 CUDA devices"):
         resolve_device("cuda:2")
     for name in ("gpu", "cuda:", "cuda:-1", "cuda:x", "mps"):
-        with pytest.raises(ConfigError, match="device must be auto, cpu, cuda, or cuda:N"):
+        with pytest.raises(ConfigError, match="cuda:N"):
             resolve_device(name)

@@ -148,7 +148,7 @@ def test_doc_that_the_corpus_lacks_is_not_compared(duo_engine, rows):
 
 
 def test_query_of_a_different_shard_is_refused(duo_engine, rows):
-    with pytest.raises(DataError, match="query_id 'q7' has scores and no tokens"):
+    with pytest.raises(DataError, match="'q7'"):
         score_duo(
             duo_engine, shard(rows), best_docs(_mono({"q7": {"d0": 1.0}}), 6), ORIGINAL, None, 0
         )

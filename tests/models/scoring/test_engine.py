@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from contextvars import copy_context
 from itertools import pairwise
 
 import numpy as np
@@ -9,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from beamrank.commit.working import Work, current
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
 from beamrank.ranking.input_layout import PackedInputs
 from models.architectures.encoder.model import BLOCK_ROWS
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.backends.registry import default_token_budget
 from models.scoring.backends.torch import resolve_device, resolve_dtype
-from models.scoring.engine import ScoringEngine, inputs_done
+from models.scoring.engine import ScoringEngine
 from models.scoring.packing import cut_batches, even_budget, fill_batches, fill_blocks, padded_width
 from tests.support.checkpoints import save_tiny
 from tests.support.models.tables import template
@@ -78,18 +80,18 @@ def test_stage_counts(tmp_path, text):
 
 def test_inputs_are_counted_while_a_shard_is_scored(mono_checkpoint, text, monkeypatch):
     engine = ScoringEngine(resolve_checkpoint(mono_checkpoint, "mono"), "cpu", "float32", 1, 512)
-    forward, seen, sizes = engine._backend.forward, [], []
+    forward, seen, sizes, work = engine._backend.forward, [], [], Work()
 
     def counted(batch):
-        seen.append(inputs_done())
+        seen.append((work.done, work.inputs))
         sizes.append(len(batch.lengths))
         return forward(batch)
 
     monkeypatch.setattr(engine._backend, "forward", counted)
-    engine.score(stretches(text, 240))
+    copy_context().run(lambda: (current.set(work), engine.score(stretches(text, 240))))
     assert len(sizes) > 5
     assert seen == [(sum(sizes[:place]), 240) for place in range(len(sizes))]
-    assert inputs_done() == (0, 0)
+    assert work.done == 240
 
 
 def test_engine_scores_an_empty_shard(mono_engine):
@@ -132,7 +134,7 @@ def test_scores_that_are_not_finite_are_refused(tmp_path):
     engine = ScoringEngine(resolve_checkpoint(folder, "mono"), "cpu", "float32", 1, 1024)
     tokens = np.array([5, 6, 7, 8, 0], np.uint16)
     starts = np.array([[0, 1], [0, 2], [0, 3]])
-    with pytest.raises(DataError, match=r"1 of 3 scores of the checkpoint .* are not finite"):
+    with pytest.raises(DataError, match="1 of 3 scores"):
         engine.score(PackedInputs(tokens, starts, np.ones((3, 2), np.int64), template(2)))
 
 
@@ -141,13 +143,11 @@ def test_engine_refuses_inputs_that_the_model_does_not_know(tmp_path):
         resolve_checkpoint(save_tiny(tmp_path), "mono"), "cpu", "float32", 1, 1024
     )
     starts = np.array([[0, 0]])
-    with pytest.raises(DataError, match="token id 1000 is not in the vocabulary"):
+    with pytest.raises(DataError, match="token id 1000"):
         engine.score(
             PackedInputs(np.array([1000], np.uint16), starts, np.array([[1, 1]]), template(2))
         )
-    with pytest.raises(
-        DataError, match=r"an input has 513 tokens, and the checkpoint .* knows 512 positions"
-    ):
+    with pytest.raises(DataError, match=r"513 tokens, .*512 positions"):
         engine.score(
             PackedInputs(np.zeros(600, np.uint16), starts, np.array([[10, 500]]), template(2))
         )
@@ -158,6 +158,7 @@ def test_engine_refuses_inputs_that_the_model_does_not_know(tmp_path):
 _SHORT_OF_MEMORY = """
 import resource, sys
 import numpy as np
+from beamrank.commit.working import Work, current
 from beamrank.errors import BeamrankError
 from beamrank.ranking.input_layout import PackedInputs
 from beamrank.records import SpecialTokens
@@ -203,9 +204,7 @@ def test_devices_and_dtypes():
     assert resolve_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
     assert resolve_dtype("auto", "cuda") == "float16"
     assert resolve_dtype("bfloat16", "cpu") == "bfloat16"
-    with pytest.raises(
-        ConfigError, match="dtype must be auto or one of float32, bfloat16, float16, not 'int8'"
-    ):
+    with pytest.raises(ConfigError, match="float32, bfloat16, float16, not 'int8'"):
         resolve_dtype("int8", "cpu")
 
 
@@ -228,9 +227,9 @@ def test_dtype_auto_is_bfloat16_where_it_is_fast(monkeypatch, name, avx512_bf16,
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
 def test_missing_device_is_refused(tmp_path):
-    with pytest.raises(PreflightError, match="torch finds no CUDA device"):
+    with pytest.raises(PreflightError, match="CUDA"):
         resolve_device("cuda")
-    with pytest.raises(BeamrankError, match="torch finds no CUDA device"):
+    with pytest.raises(BeamrankError, match="CUDA"):
         ScoringEngine(resolve_checkpoint(save_tiny(tmp_path), "mono"), "cuda", "float32", 1, 1024)
 
 

@@ -5,17 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
-from beamrank.commit.receipts import StageFolder, read_scans
+from beamrank.commit.receipts import StageFolder
+from beamrank.commit.scans import read_scans
 from beamrank.commit.shards import ShardTask, cut_shards
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.run_order import Ties
-from beamrank.join.run_units import digest_run
+from beamrank.formats.run_units import digest_run
 from beamrank.join.schemas import CANDIDATES
 from beamrank.records import Topic
+from models.stages.attempt import scatter_here
 from models.stages.given_run import GivenRun, RunScan
 
 SHARDS = cut_shards([Topic("q1", "y"), Topic("q2", "x"), Topic("q3", "z")], 2)
@@ -38,10 +39,10 @@ class _Execution:
         ]
 
     def run(self) -> None:
-        is_open = np.ones(len(SHARDS), np.bool_)
-        scan = RunScan(self.stage, self.folder, *self.stage.open(), SHARDS.first_hashes, is_open)
-        scan.run_here(self.tasks, lambda _: None)
-        manifest = self.folder.whole("retrieve", DIGESTS)
+        scan = RunScan.open(self.stage, self.folder, "tasks-", SHARDS.first_hashes)
+        assert scan.is_small
+        assert list(scatter_here(scan, self.tasks)) == [0, 1]
+        manifest = self.folder.gather("retrieve", DIGESTS)
         assert manifest is not None
         self.notes = self.stage.review(
             manifest, read_scans(self.folder.url, self.stage.scan_digest)
@@ -121,24 +122,34 @@ def test_given_run_notes_are_reported(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (
-            ["q1 Q0 a 1 2.0 t", "q2 Q0 a 1 2.0 t", "q1 Q0 a 2 1.0 t"],
-            "line 3: query 'q1' has doc 'a' already on line 1",
-        ),
-        (["q1\ta\t1", "q1\ta\t2"], "line 2: query 'q1' has doc 'a' already on line 1"),
         (["q1 Q0 a 1 nan t"], "not a number, finite"),
         (
             ["q1 Q0 a\0b 1 1 t"],
             r"line 1: the row has the id 'a\\x00b', which holds a control character \(U\+0000\)",
         ),
-        (["q8 Q0 a 1 1.0 t"], "has none of the topics"),
         ([], "given.run"),
+    ],
+)
+def test_run_with_a_wrong_row_commits_nothing(tmp_path, lines, message):
+    with pytest.raises(PreflightError, match=message):
+        _split(tmp_path, lines)
+    assert not (tmp_path / "rank/receipts").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            ["q1 Q0 a 1 2.0 t", "q2 Q0 a 1 2.0 t", "q1 Q0 a 2 1.0 t"],
+            "line 3: query 'q1' has doc 'a' already on line 1",
+        ),
+        (["q1\ta\t1", "q1\ta\t2"], "line 2: query 'q1' has doc 'a' already on line 1"),
+        (["q8 Q0 a 1 1.0 t"], "has none of the topics"),
     ],
 )
 def test_run_that_cannot_be_used(tmp_path, lines, message):
     with pytest.raises(PreflightError, match=message):
         _split(tmp_path, lines)
-    assert not (tmp_path / "rank/receipts").exists()
 
 
 def test_doc_id_of_a_foreign_index_is_checked(tmp_path):

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from transformers import BertTokenizer
 
-from beamrank.commit.receipts import StageFolder, read_scans, watch_scans
+from beamrank.commit.receipts import StageFolder
+from beamrank.commit.scans import read_scans, watch_scans
 from beamrank.commit.shards import InputPart, ShardTask
 from beamrank.errors import DataError
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units
@@ -22,7 +23,8 @@ from beamrank.join.doc_hashes import NeededList
 from beamrank.records import Topic
 from beamrank.storage.digested import DigestedFile, digest_file
 from models.stages import tokenize
-from models.stages.tokenize import SentTokens, TokenizeDocs
+from models.stages.scatter import SentRows
+from models.stages.tokenize import TokenizeDocs
 from models.tokenizers.library import load_tokenizer
 from tests.support.outputs import list_docs
 
@@ -47,7 +49,7 @@ class Scanned(NamedTuple):
     needed: NeededList
     folder: StageFolder
 
-    def unit(self, unit: CorpusUnit) -> Iterator[SentTokens]:
+    def unit(self, unit: CorpusUnit) -> Iterator[SentRows]:
         return self.stage.scan(unit, self.file, self.needed, self.folder)
 
     def place(self, unit: int, position: int) -> str:

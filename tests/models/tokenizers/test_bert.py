@@ -1,8 +1,4 @@
-import html
-import re
-import tarfile
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -37,18 +33,6 @@ def tokenizer(folder: str) -> BertTokenizer:
 def reference(folder: str) -> Tokenizer:
     """What transformers would run, told to read special tokens as text."""
     return transformers_backend(folder)
-
-
-def squad_paragraphs(archive: Path) -> list[str]:
-    paragraph = re.compile(r"<pre[^>]*>(.*?)</pre>", re.DOTALL)
-    with tarfile.open(archive) as tar:
-        pages = [
-            tar.extractfile(member).read().decode()
-            for member in tar
-            if member.name.endswith(".html")
-        ]
-    wraps = [wrap for page in pages for wrap in page.split('class="para-wrap"')[1:]]
-    return [html.unescape(paragraph.search(wrap).group(1)) for wrap in wraps]
 
 
 @pytest.mark.parametrize("text", UNICODE_TEXTS)
@@ -113,17 +97,6 @@ def test_tokenizer_batch_equals_transformers(tokenizer, reference, texts, max_to
     assert all_ids(tokenizer, texts) == expected
 
 
-@pytest.mark.slow
-@pytest.mark.data
-def test_squad_has_the_ids_of_transformers(folder, reference, shared_data):
-    texts = squad_paragraphs(shared_data / "squad_v1.1.tar.gz")
-    assert len(texts) == 20963
-    column = load_bert(folder).encode(texts, 256)
-    expected = reference_ids(reference, texts)
-    assert column.ids.to_pylist() == [ids[:256] for ids in expected]
-    assert column.truncated.tolist() == [len(ids) > 256 for ids in expected]
-
-
 def test_tokenizer_has_its_ids_and_digest(tokenizer):
     assert tokenizer.vocab_size == 30522
     assert (tokenizer.special.pad_id, tokenizer.special.cls_id, tokenizer.special.sep_id) == (
@@ -184,7 +157,7 @@ def test_batch_of_many_slices_is_whole(tokenizer, reference):
 
 
 def test_tokenizer_survives_half_a_surrogate_pair(tokenizer, reference):
-    with pytest.raises(DataError, match=r"text 1 of this batch holds U\+D83D.*at character 4"):
+    with pytest.raises(DataError, match=r"text 1 .*U\+D83D.*character 4"):
         tokenizer.encode(["fine neverseenbefore", "half\ud83d"], 512)
     assert all_ids(tokenizer, ["fine neverseenbefore"]) == reference_ids(
         reference, ["fine neverseenbefore"]

@@ -13,6 +13,7 @@ from models.reranker import Reranker
 from models.tokenizers.bert import BertTokenizer
 from models.tokenizers.library import LibraryTokenizer, load_tokenizer
 from tests.models.tokenizers.reference import UNICODE_TEXTS, all_ids
+from tests.support.changed_files import edit_json
 from tests.support.checkpoints import save_tiny
 from tests.support.models.tokenizers import TEXTS, save_sentencepiece, save_tokenizer
 
@@ -24,7 +25,7 @@ def roberta(tmp_path: Path) -> Path:
 
 def change(folder: Path, **parts: Any) -> str:
     path = folder / "tokenizer.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | parts))
+    edit_json(path, **parts)
     return str(folder)
 
 
@@ -123,7 +124,7 @@ def test_dropout_of_training_is_off(roberta):
 
 
 def test_half_a_surrogate_pair_is_named(roberta):
-    with pytest.raises(DataError, match=r"text 1 of this batch holds U\+D83D.*at character 4"):
+    with pytest.raises(DataError, match=r"text 1 .*U\+D83D.*character 4"):
         load_tokenizer(str(roberta)).encode(["fine", "half\ud83d"], 512)
 
 
@@ -186,17 +187,13 @@ def test_tokenizer_of_python_code_is_refused_by_name(tmp_path):
     (tmp_path / "vocab.json").write_text('{"<unk>": 0, "a</w>": 1}')
     (tmp_path / "merges.txt").write_text("#version\n")
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "CTRLTokenizer"}')
-    with pytest.raises(
-        PreflightError, match=r"its CTRLTokenizer is Python code without a counterpart"
-    ):
+    with pytest.raises(PreflightError, match="CTRLTokenizer"):
         load_tokenizer(str(tmp_path))
 
 
 def test_named_special_token_that_does_not_exist_is_refused(roberta):
     (roberta / "tokenizer_config.json").write_text('{"sep_token": "[SEP]"}')
-    with pytest.raises(
-        PreflightError, match=r"tokenizer\.json: the vocabulary has no '\[SEP\]', its sep_token"
-    ):
+    with pytest.raises(PreflightError, match=r"'\[SEP\]'"):
         load_tokenizer(str(roberta))
 
 
@@ -208,7 +205,7 @@ def test_special_token_that_a_text_can_spell_is_refused(tmp_path):
     library.normalizer = normalizers.Replace("</s>", " \x000")
     library.add_special_tokens(["</s>"])
     library.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(PreflightError, match="a text that spells '</s>' gives this special token"):
+    with pytest.raises(PreflightError, match="'</s>'"):
         load_tokenizer(str(tmp_path))
 
 
@@ -218,9 +215,7 @@ def test_checkpoint_without_the_tokens_of_its_layout_is_refused(tmp_path):
     (tmp_path / "vocab.txt").unlink(missing_ok=True)
     save_tokenizer("qwen2", tmp_path)
     assert load_tokenizer(str(tmp_path)).special.cls_id == NO_TOKEN
-    with pytest.raises(
-        PreflightError, match=r"lacks special tokens \(cls_id, sep_id\) that go around the texts"
-    ):
+    with pytest.raises(PreflightError, match="cls_id, sep_id"):
         Reranker(str(folder))
 
 

@@ -116,15 +116,15 @@ def test_vocabulary_of_windows_lines_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": models.BPE({"a": 0}, [])}, r"tokenizer\.json: its model is BPE, not WordPiece"),
-        ({"normalizer": normalizers.NFKC()}, "its normalizer is NFKC, not BertNormalizer"),
-        ({"normalizer": None}, "its normalizer is none, not BertNormalizer"),
+        ({"model": models.BPE({"a": 0}, [])}, "BPE, not WordPiece"),
+        ({"normalizer": normalizers.NFKC()}, "NFKC, not BertNormalizer"),
+        ({"normalizer": None}, "none, not BertNormalizer"),
         (
             {"pre_tokenizer": pre_tokenizers.Whitespace()},
-            "its pre-tokenizer is Whitespace, not BertPreTokenizer",
+            "Whitespace, not BertPreTokenizer",
         ),
         ({"normalizer": normalizers.BertNormalizer(clean_text=False)}, "clean_text off"),
-        ({}, "adds tokens to BERT's vocabulary .'<query>'."),
+        ({}, "'<query>'"),
     ],
 )
 def test_vocabulary_of_another_tokenizer_is_refused_by_name(tmp_path, changes, message):
@@ -140,25 +140,25 @@ def test_vocabulary_of_another_tokenizer_is_refused_by_name(tmp_path, changes, m
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("tokenizer.json", b"{", r"cannot read the tokenizer .*tokenizer\.json"),
-        ("tokenizer_config.json", b"{", r"tokenizer_config\.json is not valid JSON"),
+        ("tokenizer.json", b"{", r"tokenizer\.json"),
+        ("tokenizer_config.json", b"{", r"tokenizer_config\.json .*JSON"),
         (
             "tokenizer_config.json",
             b"[]",
-            r"tokenizer_config\.json cannot be used: it must be keys with values",
+            r"tokenizer_config\.json .*keys with values",
         ),
         (
             "tokenizer_config.json",
             b'{"tokenizer_class": "BertJapaneseTokenizer"}',
-            "belongs to a BertJapanese",
+            "BertJapanese",
         ),
         (
             "tokenizer_config.json",
             b'{"sep_token": "</s>"}',
-            "the vocabulary has no '</s>', its sep_token",
+            "'</s>'",
         ),
-        ("vocab.txt", b"[PAD]\n\xff\n", r"vocab\.txt is not UTF-8 text"),
-        ("vocab.txt", b"", r"the vocabulary has no '\[UNK\]'"),
+        ("vocab.txt", b"[PAD]\n\xff\n", r"vocab\.txt"),
+        ("vocab.txt", b"", r"'\[UNK\]'"),
     ],
 )
 def test_broken_folder_is_refused(tmp_path, file, content, message):

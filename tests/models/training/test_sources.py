@@ -120,31 +120,31 @@ def moved(order: str) -> list[str]:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (_LABELLED, r"column 3 holds labels, scores or ids \(0, 1\) in the 3 rows up to line 3"),
-        (["query\tpassage\tlabel", *_LABELLED], r"it has: query, passage, label.*data\.qrels"),
-        (["label\ttext_left\ttext_right", *moved("201")], r"it has: label, text_left, text_right"),
+        (_LABELLED, r"column 3 .*\(0, 1\) .*3 rows .*line 3"),
+        (["query\tpassage\tlabel", *_LABELLED], r"query, passage, label.*data\.qrels"),
+        (["label\ttext_left\ttext_right", *moved("201")], "label, text_left, text_right"),
         ([line.replace("\t0", "\t-") for line in _LABELLED], r"column 3 holds .*\(-, 1\)"),
         (
             [
                 line.replace("\t0", "\tNot relevant").replace("\t1", "\tRelevant")
                 for line in _LABELLED
             ],
-            r"column 3 holds .*\(Not relevant, Relevant\).*data\.qrels",
+            r"column 3 .*\(Not relevant, Relevant\).*data\.qrels",
         ),
         ([line.replace("\t0", "\tno").replace("\t1", "\tyes") for line in _LABELLED], r"column 3"),
-        (moved("201"), r"column 1 holds labels"),
-        (moved("021"), r"column 2 holds labels"),
+        (moved("201"), "column 1 "),
+        (moved("021"), "column 2 "),
         (
             [line.replace("\t0", "\t0.25") for line in _LABELLED],
-            r"column 3 holds labels, scores or ids \(0\.25, 1\)",
+            r"column 3 .*\(0\.25, 1\)",
         ),
         (
             ["1000\tD500\tD600", "1001\tD501\tD601"],
-            "column 1 and 2 and 3 holds .*D600, D601.* `data.corpus`",
+            r"column 1 and 2 and 3 .*D600, D601.* `data.corpus`",
         ),
-        (["apple\tbanana\tcherry", "apple\tcherry\tdate"], "column 1 and 2 and 3 holds"),
-        (["what is it\tD500\tD600", "what is that\tD501\tD601"], "column 2 and 3 holds"),
-        (["q1\tit is blue\tit is red", "q2\tit is red\tit is gold"], "column 1 holds"),
+        (["apple\tbanana\tcherry", "apple\tcherry\tdate"], "column 1 and 2 and 3 "),
+        (["what is it\tD500\tD600", "what is that\tD501\tD601"], "column 2 and 3 "),
+        (["q1\tit is blue\tit is red", "q2\tit is red\tit is gold"], "column 1 "),
     ],
 )
 def test_triples_refuse_other_columns(lines, message, tmp_path):
@@ -224,7 +224,7 @@ def test_labels_are_seen_in_the_whole_file(tmp_path):
     path = tmp_path / "triples.tsv"
     for lines in ([*good, *labelled], [*labelled, *good], ["a b\tc d\te f", *labelled]):
         path.write_text("\n".join(lines) + "\n")
-        with pytest.raises(PreflightError, match=r"column 3 holds labels"):
+        with pytest.raises(PreflightError, match="column 3 "):
             read(path)
 
 
@@ -304,7 +304,7 @@ def test_triples_have_a_limit_of_broken_lines(tmp_path):
     path.write_text(
         "\n".join([*map(good.format, range(1500)), *map(broken.format, range(50))]) + "\n"
     )
-    with pytest.raises(PreflightError, match=r"50 problems, where max_bad_rows allows 18"):
+    with pytest.raises(PreflightError, match=r"50 problems, .*18"):
         read(path, max_bad_rows=9)
 
 
@@ -322,7 +322,7 @@ def test_triples_refuse_a_file_without_any(tmp_path):
         read(tmp_path / "wrong.tsv")
     assert error.value.kind == "columns"
     (tmp_path / "same.tsv").write_text("what is\tit is\tIt is\n" * 5)
-    with pytest.raises(PreflightError, match=r"same\.tsv holds no triples; .*: 5; ignored"):
+    with pytest.raises(PreflightError, match=r"same\.tsv .*: 5; ignored"):
         read(tmp_path / "same.tsv")
     with pytest.raises(PreflightError) as error:
         read(tmp_path / "missing.tsv")

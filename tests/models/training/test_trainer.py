@@ -81,7 +81,7 @@ def test_state_is_complete_with_its_document_and_the_only_one(finished, tmp_path
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-5"]
     assert states.read().finished == finished
     (tmp_path / "checkpoint-5" / "optimizer.pt").touch()
-    with pytest.raises(PreflightError, match=r"checkpoint-5/optimizer\.pt cannot be used .*added"):
+    with pytest.raises(PreflightError, match=r"checkpoint-5/optimizer\.pt .*added"):
         states.read()
 
 
@@ -116,7 +116,7 @@ def test_out_of_memory_names_the_options_that_help(tmp_path, monkeypatch):
 
     monkeypatch.setattr(_Trainer, "train", fail)
     with pytest.raises(
-        BeamrankError, match=r"out of memory on cpu: raise optimizer\.accumulation from 1, "
+        BeamrankError, match=r"out of memory on cpu: .*optimizer\.accumulation from 1"
     ):
         train(make_session(config, "mono"), lambda: False, SILENT, "")
 
@@ -125,7 +125,5 @@ def test_process_without_a_gpu_is_refused(monkeypatch):
     monkeypatch.setattr("models.training.session.resolve_device", lambda _: "cuda")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_RANK", "2")
-    with pytest.raises(
-        PreflightError, match=r"process 3 of this machine has no GPU, .* --nproc-per-node 2"
-    ):
+    with pytest.raises(PreflightError, match=r"process 3 .*--nproc-per-node 2"):
         join_processes("auto")

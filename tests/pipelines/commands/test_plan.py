@@ -142,7 +142,7 @@ def test_plan_has_seconds_by_receipts_of_this_output_or_of_others(
             if done:
                 expected = seconds / done * stage["remaining_inferences"]
                 assert stage["remaining_seconds"] == pytest.approx(expected)
-    assert f"mono: seconds by 4 receipts in {out}" in _planned(config, *new, "--reuse", str(out))
+    assert "mono: seconds by 4 receipts" in _planned(config, *new, "--reuse", str(out))
     # A different dtype takes another time.
     found = _stages(config, *new, "--reuse", str(out), "--set", "dtype=bfloat16")
     assert (found["mono"]["remaining_seconds"], found["mono"]["receipts"]) == (None, 0)

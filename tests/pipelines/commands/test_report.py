@@ -8,7 +8,7 @@ import pytest
 
 from beamrank.formats import corpora
 from models.training.report_section import TrainingRecord
-from tests.support.processes import beamrank_here, refused
+from tests.support.processes import beamrank_here, refused, succeed
 from tests.support.scored_outputs import ScoredOutput
 from tests.support.small_collection import DOCS, small_cascade
 
@@ -21,8 +21,7 @@ def output(tmp_path_factory):
 
 
 def test_report_prints_the_page_and_writes_below_the_run(output):
-    done = beamrank_here("report", output.plan.output, "--trials", "2", "--no-texts")
-    assert done.returncode == 0, done.stderr
+    done = succeed("report", output.plan.output, "--trials", "2", "--no-texts")
     page = output.folder / "out" / "report" / "report.html"
     assert done.stdout == f"{page}\n"
     assert page.exists()
@@ -30,10 +29,7 @@ def test_report_prints_the_page_and_writes_below_the_run(output):
 
 def test_report_takes_the_points_that_are_asked(output, tmp_path):
     arguments = ["--k0", "0,4", "--k1", "3,99", "--opponents", "2", "--trials", "1"]
-    done = beamrank_here(
-        "report", output.plan.output, *arguments, "--output", tmp_path, "--baseline", "mono"
-    )
-    assert done.returncode == 0, done.stderr
+    succeed("report", output.plan.output, *arguments, "--output", tmp_path, "--baseline", "mono")
     with (tmp_path / "curves.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["k0"] for row in rows if row["figure"] == "2"} == {"0", "4"}
@@ -43,7 +39,7 @@ def test_report_takes_the_points_that_are_asked(output, tmp_path):
 
 
 def test_report_of_two_runs_has_the_files_of_both(output, tmp_path):
-    done = beamrank_here(
+    succeed(
         "report",
         output.plan.output,
         output.plan.output,
@@ -53,7 +49,6 @@ def test_report_of_two_runs_has_the_files_of_both(output, tmp_path):
         tmp_path,
         "--no-texts",
     )
-    assert done.returncode == 0, done.stderr
     assert {"report.html", "curves.csv", "2-curves.csv", "2-figure-2.svg"} <= {
         path.name for path in tmp_path.iterdir()
     }
@@ -64,8 +59,7 @@ def test_report_tells_trainings_of_one_name_apart(tmp_path):
     folders = [tmp_path / "a/out", tmp_path / "b/out", tmp_path / odd]
     for folder in folders:
         TrainingRecord("mono", 100, 32).write(str(folder))
-    done = beamrank_here("report", *folders, "--output", tmp_path / "page")
-    assert done.returncode == 0, done.stderr
+    succeed("report", *folders, "--output", tmp_path / "page")
     table = (tmp_path / "page/tables.md").read_text()
     assert all(f"| {folder} | mono |" in table for folder in folders[:2])
     assert r"/odd\\udcff&lt;b> | mono |" in table
@@ -84,8 +78,7 @@ def test_report_of_a_run_and_a_training_is_one_page(output, tmp_path):
         "1",
         "--no-texts",
     ]
-    done = beamrank_here("report", *paths, *options)
-    assert done.returncode == 0, done.stderr
+    done = succeed("report", *paths, *options)
     page = tmp_path / "trained" / "report" / "report.html"
     assert done.stdout == f"{page}\n"
     titles = re.findall(r"<h1[^>]*>(.*)</h1>", page.read_text())
@@ -96,31 +89,27 @@ def test_report_of_a_run_and_a_training_is_one_page(output, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--k0", "1,x"], 2, "--k0 '1,x' is not a list of whole numbers"),
-        (["--k0", "1_0"], 2, "--k0 '1_0' is not a list of whole numbers"),
+        (["--k0", "1,x"], 2, "--k0 '1,x'"),
+        (["--k0", "1_0"], 2, "--k0 '1_0'"),
         (["--trials", "99999999999"], 2, "--trials"),
-        (["--trials", "1_0"], 2, "'1_0' is not a number"),
-        (["--k1", "-1"], 2, "--k1 '-1' has a negative number"),
-        (["--baseline", "bm25"], 2, "--baseline 'bm25' is not a run of"),
-        (["--qrels", "/nowhere"], 3, "there is no qrels file /nowhere"),
+        (["--trials", "1_0"], 2, "'1_0'"),
+        (["--k1", "-1"], 2, "--k1 '-1'"),
+        (["--baseline", "bm25"], 2, "--baseline 'bm25'"),
+        (["--qrels", "/nowhere"], 3, "/nowhere"),
     ],
 )
 def test_report_refuses_wrong_options(output, arguments, code, message):
-    done = beamrank_here("report", output.plan.output, *arguments)
-    assert done.returncode == code
-    assert message in done.stderr
+    assert message in refused("report", output.plan.output, *arguments, code=code)
 
 
 def test_report_of_a_folder_without_a_run_is_an_error(tmp_path):
-    done = beamrank_here("report", tmp_path)
-    assert done.returncode == 3
-    assert "holds no beamrank run" in done.stderr
+    assert "no beamrank run" in refused("report", tmp_path, code=3)
 
 
 def test_report_notes_what_is_missing(tmp_path):
     done = beamrank_here("report", ScoredOutput(tmp_path).run(2).plan.output)
     assert done.returncode == 0
-    assert "duo is not finished (0 of 3 shards): what needs it is left out" in done.stderr
+    assert "duo is not finished (0 of 3 shards)" in done.stderr
     assert "No passages are shown" in done.stderr
 
 
@@ -133,10 +122,10 @@ def test_passages_of_a_corpus_that_changed_are_not_shown(tmp_path):
     )
     changed = beamrank_here("inspect", collection.output, "--query", "q0")
     assert (shown.returncode, changed.returncode) == (0, 3)
-    assert "corpus.jsonl changed since the run" in changed.stderr
+    assert "corpus.jsonl changed" in changed.stderr
     report = beamrank_here("report", collection.output)
     assert report.returncode == 0
-    assert "No passages are shown: the corpus" in report.stderr
+    assert "No passages are shown" in report.stderr
     assert (
         beamrank_here("inspect", collection.output, "--query", "q0", "--no-texts").returncode == 0
     )
@@ -210,21 +199,19 @@ def test_inspect_scans_the_corpus_at_most_once(output, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--query", "nobody"], "--query 'nobody' is not a topic of"),
+        (["--query", "nobody"], "--query 'nobody'"),
         (["--query", "q1", "--changes", "2"], "give one of them"),
     ],
 )
 def test_inspect_refuses_wrong_options(output, arguments, message):
-    done = beamrank_here("inspect", output.plan.output, *arguments)
-    assert done.returncode == 2
-    assert message in done.stderr
+    assert message in refused("inspect", output.plan.output, *arguments, code=2)
 
 
 def test_inspect_without_qrels_or_finished_stages(tmp_path):
     output = ScoredOutput(tmp_path, qrels=None).run(0)
     done = beamrank_here("inspect", output.plan.output, "--json")
     assert [each["difference"] for each in json.loads(done.stdout)["queries"]] == [None] * 7
-    assert "The run has no qrels" in done.stderr
+    assert "no qrels" in done.stderr
     assert (
         "no candidates"
         in beamrank_here("inspect", output.plan.output, "--query", "q1", "--no-texts").stdout
@@ -246,8 +233,7 @@ def test_report_and_inspect_show_every_stage_of_a_long_cascade(tmp_path):
         {"duo": {"checkpoint": duo, "k": 3}},
     ]
     collection.run()
-    done = beamrank_here("report", collection.output, "--trials", "1")
-    assert done.returncode == 0, done.stderr
+    succeed("report", collection.output, "--trials", "1")
     page = collection.output / "report"
     with (page / "curves.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["measure"] == "RR@10"]

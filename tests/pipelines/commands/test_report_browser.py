@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import beamrank_here
+from tests.support.processes import succeed
 from tests.support.scored_outputs import ScoredOutput
 
 _BROWSER = next(
@@ -58,8 +58,7 @@ def page(tmp_path_factory):
     output = ScoredOutput(tmp_path_factory.mktemp("made")).run()
     output.write_corpus()
     folder = tmp_path_factory.mktemp("page")
-    done = beamrank_here("report", output.plan.output, "--output", folder, "--trials", "2")
-    assert done.returncode == 0, done.stderr
+    succeed("report", output.plan.output, "--output", folder, "--trials", "2")
     path = folder / "probed.html"
     path.write_text((folder / "report.html").read_text().replace("</body>", f"{_PROBE}</body>"))
     return path
@@ -119,10 +118,7 @@ def test_page_runs_no_script_of_ids_and_texts(tmp_path):
     )
     output = ScoredOutput(tmp_path, prefix=evil, topics=4, run_tag="a<svg/onload=1>").run()
     output.write_corpus()
-    done = beamrank_here(
-        "report", output.plan.output, "--output", tmp_path / "page", "--trials", "2"
-    )
-    assert done.returncode == 0, done.stderr
+    succeed("report", output.plan.output, "--output", tmp_path / "page", "--trials", "2")
     for each in ((tmp_path / "page").glob("*.*ml"), (tmp_path / "page").glob("*.svg")):
         for path in each:
             assert "data-seen" not in _browse(path, "--dump-dom"), path

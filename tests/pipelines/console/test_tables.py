@@ -64,24 +64,9 @@ def test_eval_table_fits_a_narrow_terminal(tmp_path, width, monkeypatch, capsys)
     figures += [f"{value:.4f}" for value in first.evaluation.means.values()]
     for by_measure in by_run:
         for each in by_measure.values():
-            figures += [
-                f"{each.baseline:.4f}",
-                f"{each.difference:+.4f}",
-                f"{each.low:+.4f}",
-                f"{each.high:+.4f}",
-            ]
-            figures += [
-                shown(each.p_value, P_VALUE),
-                str(each.better),
-                str(each.equal),
-                str(each.worse),
-            ]
-    assert len(figures) == 7 * 4 + 4 + 2 * 4 * 8
-    assert {
-        figure: words.count(figure)
-        for figure in figures
-        if words.count(figure) < figures.count(figure)
-    } == {}
+            figures += [f"{each.difference:+.4f}", f"{each.high:+.4f}"]
+            figures += [shown(each.p_value, P_VALUE), str(each.worse)]
+    assert [each for each in figures if words.count(each) < figures.count(each)] == []
     assert "…" not in " ".join(words)
 
 

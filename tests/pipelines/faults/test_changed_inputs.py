@@ -21,10 +21,10 @@ from beamrank.notes import Silent
 from beamrank.storage.digested import RewrittenError
 from models.lucene.build import build_index
 from models.stages.attempt import run_shard, shard_inputs
-from models.stages.base import ShardStage
+from models.stages.base import Stage
 from models.stages.bm25 import RetrieveBm25
 from models.stages.core import open_stage
-from pipelines import joins
+from pipelines import passes
 from pipelines.launcher import Launcher
 from tests.support.changed_files import flip_bit
 from tests.support.runs import PlannedRun, run_bytes
@@ -154,7 +154,7 @@ def test_file_removed_from_the_corpus_seals_nothing(folder_corpus, when, monkeyp
         left.rename(gone)
     else:
         listing = _during(lambda: left.rename(gone), lambda: gone.rename(left), list_units)
-        monkeypatch.setattr(joins, "list_units", listing)
+        monkeypatch.setattr(passes, "list_units", listing)
     _assert_run_fails(run, r"second\.jsonl (was removed|changed) after its digest was taken")
     assert _seals(folder_corpus) == {"retrieve"}
 
@@ -292,7 +292,7 @@ def test_changed_index_commits_only_earlier_shards(searched) -> None:
     plan = searched.plan().plan
     record, folder = plan.stage("retrieve"), plan.folder("retrieve")
     stage, digests = open_stage(plan.stages, record.name), plan.shard_digests(record, [])
-    assert isinstance(stage, ShardStage)
+    assert isinstance(stage, Stage)
     first, second = plan.tasks(record, [])
     run_shard(stage, first)
     flip_bit(_largest_index_file(searched))

@@ -238,7 +238,7 @@ def test_resume_after_kill_of_a_worker_process(
 
 def test_full_disk_is_resumable_and_a_broken_pipe_is_not() -> None:
     with (
-        pytest.raises(BeamrankError, match=r"no space left.*run the same command again to resume"),
+        pytest.raises(BeamrankError, match=r"no space left.*resume"),
         resumable(),
     ):
         raise OSError(ENOSPC, "no space left")
@@ -287,9 +287,9 @@ def test_resume_after_java_oom(tmp_path) -> None:
         topics.write(f"monster\tamber {' '.join(f'w{number:x}' for number in range(200_000))}\n")
     done = beamrank("run", collection.path, BEAMRANK_JAVA_HEAP="64m")
     assert done.returncode == 1
-    assert "Lucene cannot answer query_id 'monster'" in done.stderr
+    assert "'monster'" in done.stderr
     assert "java.lang.OutOfMemoryError" in done.stderr
-    assert "more memory: set BEAMRANK_JAVA_HEAP" in done.stderr
+    assert "BEAMRANK_JAVA_HEAP" in done.stderr
     (stage,) = read_status(read_plan(str(collection.output)))
     kept = {
         path: path.stat().st_mtime_ns

@@ -138,6 +138,6 @@ def test_cascade_on_two_hosts_survives_the_loss_of_each_host(
         assert len(losses.lost) == len(_MOMENTS)
         assert _files(f"{store.url}/{engine}/out") == expected
         plan = read_plan(f"{store.url}/{engine}/out")
-        assert {receipt.host for receipt in plan.sealed("mono").receipts} == {
+        assert {receipt.host for receipt in plan.seal("mono").receipts} == {
             host.name for host in hosts
         }

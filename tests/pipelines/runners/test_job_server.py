@@ -65,7 +65,7 @@ def test_program_of_a_different_user_is_refused_where_everyone_can_write(tmp_pat
     assert _command("prism")[0] == str(folder / "prism")
     os.chown(folder / "prism", 54321, -1)
     folder.chmod(0o777)
-    with pytest.raises(PreflightError, match="prism in the cache belongs to a different user"):
+    with pytest.raises(PreflightError, match=r"prism .*different user"):
         _command("prism")
 
 
@@ -152,9 +152,7 @@ def test_lookup_takes_flag_then_jars_folder_then_cache(runner, flag, name, tmp_p
     monkeypatch.setenv("BEAMRANK_JARS", str(jars.parent))
     assert str(jars) in _command(runner)
     assert str(given) in _command(runner, f"--{flag}={given}")
-    with pytest.raises(
-        PreflightError, match=rf"--{flag} names {tmp_path}/no, and no such file exists"
-    ):
+    with pytest.raises(PreflightError, match=rf"--{flag} names {tmp_path}/no"):
         _command(runner, f"--{flag}={tmp_path}/no")
 
 
@@ -168,7 +166,7 @@ def test_lookup_takes_flag_then_jars_folder_then_cache(runner, flag, name, tmp_p
         ),
         (
             ["spark"],
-            r"Run `mvn dependency:copy -Dartifact=org.apache.beam:beam-runners-spark-3-job",
+            r"mvn dependency:copy -Dartifact=org.apache.beam:beam-runners-spark-3-job",
         ),
         (
             ["flink"],
@@ -177,7 +175,7 @@ def test_lookup_takes_flag_then_jars_folder_then_cache(runner, flag, name, tmp_p
         ),
         (
             ["flink", "--job_server_java_launcher=/opt/java8"],
-            "needs Java 11 or 17, and '/opt/java8' was not found",
+            r"Java 11 or 17, .*'/opt/java8'",
         ),
     ],
 )
@@ -192,7 +190,7 @@ def test_prism_build_that_fails_is_an_error(tmp_path, monkeypatch):
     for name, value in {"PATH": _REAL_PATH, "GOPROXY": "off", "GOMODCACHE": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
     progress = RecordedProgress()
-    with pytest.raises(PreflightError, match=r"cannot build Prism: GOBIN=.* \(go: .*GOPROXY=off\)"):
+    with pytest.raises(PreflightError, match="GOPROXY=off"):
         _command("prism", progress=progress)
     assert progress.notes[0].startswith(f"building Prism {_VERSION}")
 

@@ -145,7 +145,7 @@ def test_cascade_equals_the_papers_loop_on_the_demo(
 def test_truncation_rule_is_in_plan_and_parts(config_path: Path, tmp_path: Path, rule: str) -> None:
     plan, _ = run_here(config_path, tmp_path, [f"input.truncation={rule}", "mono.k=1", "duo.k=1"])
     for name in ("mono", "duo"):
-        manifest = plan.finished(name)
+        manifest = plan.gather(name)
         assert manifest is not None
         assert plan.stage(name).keys["truncation"] == rule
         assert (

@@ -103,7 +103,7 @@ def test_later_version_reads_a_release(later, output):
     )
     assert [each.code for each in done] == [0, 0, 0, 0, 0, 0, 3], done
     aggregated, verified, status, inspected, attempts, _, audit = done
-    assert f"and this is version {ENGINE_VERSION + 1}" in audit.stderr
+    assert f"version {ENGINE_VERSION + 1}" in audit.stderr
     assert (runs / "duo-sum.trec").read_bytes() == written["duo-sum.trec"]
     assert f"{runs}/duo-min.trec" in aggregated.stdout
     assert verified.stdout == ""
@@ -132,7 +132,7 @@ def test_later_version_does_not_resume_or_reuse_a_release(later, output):
         ("status", output, "--json"),
     )
     assert run.code == 0, run.stderr
-    assert f"this is version {ENGINE_VERSION + 1}" in run.stderr
+    assert f"version {ENGINE_VERSION + 1}" in run.stderr
     scored = {
         each["stage"]: (each["inferences"] > 0, each["reused"])
         for each in json.loads(status.stdout)["stages"]

@@ -7,7 +7,7 @@ import pytest
 import beamrank
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
-from tests.support.processes import beamrank_here
+from tests.support.processes import beamrank_here, succeed
 from tests.support.runs import read_trec
 from tests.support.small_collection import DOCS, SmallCollection
 
@@ -26,22 +26,20 @@ def collection(tmp_path: Path) -> SmallCollection:
 
 def test_topics_that_are_docs_are_said_and_left_out(collection: SmallCollection):
     done = beamrank_here("run", collection.path)
-    assert "3 of 3 topics (100.0 %) have the doc of their own id" in done.stderr
+    assert "3 of 3 topics (100.0 %)" in done.stderr
     assert read_trec(collection.output / "runs/candidates.trec") == {
         each: docs[:3] for each, docs in _GIVEN.items()
     }
     (collection.folder / "pairs.txt").write_text("d1 d1\nd1 d1\nd2 d0\nq9 d1\n")
-    done = beamrank_here("run", collection.path, "--set", "candidates.exclude=pairs.txt")
-    assert done.returncode == 0, done.stderr
-    assert "retrieve: 2 docs were left out of the candidates (exclude)" in done.stderr
-    assert "queries without a ranking: 1 of 3 ('q9')" in done.stderr
-    assert "docs that are judged relevant: 1 ('d2 d0')" in done.stderr
+    done = succeed("run", collection.path, "--set", "candidates.exclude=pairs.txt")
+    assert "retrieve: 2 docs" in done.stderr
+    assert "1 of 3 ('q9')" in done.stderr
+    assert "relevant: 1 ('d2 d0')" in done.stderr
     found = read_trec(collection.output / "runs/candidates.trec")
     assert found["d0"] == _GIVEN["d0"][:3]
     assert found["d1"] == _GIVEN["d1"][1:4]
     assert found["d2"] == [_GIVEN["d2"][0], *_GIVEN["d2"][2:4]]
-    page = beamrank_here("report", collection.output, "--no-texts")
-    assert page.returncode == 0, page.stderr
+    succeed("report", collection.output, "--no-texts")
     refused = beamrank_here("report", collection.output, "--exclude", "self")
     assert refused.returncode == 2
 
@@ -78,8 +76,8 @@ def test_run_warns_of_ids_that_do_not_meet(
     qrels = tmp_path / "qrels.txt"
     qrels.write_text("".join(f"d{number} 0 x 1\n" for number in range(9)))
     done = beamrank_here("run", collection.path, "--quiet", "--set", f"qrels={qrels}")
-    assert "warning: judged topics that are in the run: 3 of 9" in done.stderr
-    assert "warning: judged topics of the run that rank any judged doc: 0 of 3" in done.stderr
+    assert ": 3 of 9" in done.stderr
+    assert ": 0 of 3" in done.stderr
     beamrank.run(str(collection.path), set={"qrels": str(qrels)}, output=tmp_path / "python")
     assert "judged topics that are in the run: 3 of 9" in capsys.readouterr().err
 

@@ -8,7 +8,7 @@ import pytest
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
-from tests.support.processes import beamrank_here
+from tests.support.processes import beamrank_here, succeed
 from tests.support.runs import read_trec
 from tests.support.small_collection import SmallCollection, small_cascade
 
@@ -44,9 +44,7 @@ def test_limit_counts_judged_topics_where_only_those_are_run(
     (tmp_path / "qrels.txt").write_text("".join(f"{query_id} 0 d1 1\n" for query_id in judged))
     overrides = ["topics.limit=1", f"qrels={tmp_path / 'qrels.txt'}"]
     assert _query_ids(collection.plan(*overrides, "topics.only_judged=true").plan) == judged[:1]
-    with pytest.raises(
-        PreflightError, match=r"none of the first 1 topics .* though 2 of all 10 are"
-    ):
+    with pytest.raises(PreflightError, match=r"first 1 topics .*2 of all 10"):
         collection.plan(*overrides)
 
 
@@ -54,18 +52,16 @@ def test_limit_measures_over_the_topics_of_the_trial_alone(
     collection: SmallCollection, tmp_path
 ) -> None:
     output = tmp_path / "trial"
-    done = beamrank_here("run", collection.path, "--limit", "3", "--output", output)
-    assert done.returncode == 0, done.stderr
-    assert "a trial: the first 3 of 10 topics are run (topics.limit)" in done.stderr
-    assert "means over the 3 judged topics among the 3 that were run (topics.limit)" in done.stderr
+    done = succeed("run", collection.path, "--limit", "3", "--output", output)
+    assert "the first 3 of 10 topics" in done.stderr
+    assert "the 3 judged topics among the 3 " in done.stderr
     assert set(read_trec(output / "runs/mono.trec")) == set(_query_ids(read_plan(str(output))))
     # Every given run has its relevant doc at rank 5: over all eleven judged topics the mean would
     # be less.
     assert json.loads((output / "runs/measures.json").read_text())["candidates"] == {
         "RR@10": pytest.approx(0.2)
     }
-    verified = beamrank_here("verify", output)
-    assert verified.returncode == 0, verified.stderr
+    verified = succeed("verify", output)
     assert "were not checked" not in verified.stderr
 
 

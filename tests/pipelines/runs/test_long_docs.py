@@ -65,7 +65,7 @@ def test_chunked_checkpoint_scores_whole_docs(
     found = run_here(given, tmp_path / "out", [f"mono.checkpoint={tmp_path / 'chunked'}"])
     plan = found.plan
     assert plan.of_step("tokenize")[0].keys["max_doc_tokens"] == 16 * _LENGTH
-    manifest = plan.finished("mono")
+    manifest = plan.gather("mono")
     assert manifest is not None
     assert manifest.total("inferences") == 3 * len(long_docs)
     rows = found.rows("mono")
@@ -101,7 +101,7 @@ def test_inputs_of_more_than_512_tokens_are_scored(
             )
     found = {(row["query_id"], row["doc_id"]): row["score"] for row in run.rows("mono")}
     assert found == pytest.approx(wanted, abs=TOLERANCE)
-    with pytest.raises(PreflightError, match=r"knows 530 positions and input\.max_length is 531"):
+    with pytest.raises(PreflightError, match=r"530 positions .*input\.max_length is 531"):
         run_here(given, tmp_path / "out", [*options, "input.max_length=531"])
 
 
@@ -188,7 +188,5 @@ def test_plan_counts_segments(given: Path) -> None:
 
 def test_segments_are_refused_for_a_chunked_checkpoint(given: Path, tmp_path: Path) -> None:
     _save_chunked(tmp_path / "chunked", 2)
-    with pytest.raises(
-        PreflightError, match="cuts a doc into 2 parts itself, as it was trained to"
-    ):
+    with pytest.raises(PreflightError, match="2 parts"):
         run_here(given, tmp_path / "out", [*_SEGMENTS, f"mono.checkpoint={tmp_path / 'chunked'}"])

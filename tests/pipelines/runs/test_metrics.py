@@ -41,7 +41,7 @@ def test_metrics_of_scoring_are_those_of_run_inference(tmp_path, metrics_of_jobs
     plan = small_cascade(tmp_path).run(launcher=Launcher).plan
     *_, mono, duo = metrics_of_jobs
     for name, metrics in (("mono", mono), ("duo", duo)):
-        receipts = plan.sealed(name).receipts
+        receipts = plan.seal(name).receipts
         inferences = [receipt.counts["inferences"] for receipt in receipts]
         assert metrics["num_inferences"] == sum(inferences)
         sizes = metrics["inference_request_batch_size"]

@@ -4,6 +4,7 @@ run differs.
 
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import pytest
 
 from beamrank.errors import BeamrankError
 from beamrank.join.doc_hashes import RANGE_BYTES, NeededList
-from pipelines.joins import CorpusJoin
 from pipelines.launcher import Launcher
+from pipelines.passes import Jobs
 from tests.support.runs import assert_same_bytes, undisturbed_run
 from tests.support.small_collection import SmallCollection, small_cascade
-from transforms.join import ListNeededDocs
+from transforms.scatter import ListNeededDocs
 
 
 @pytest.fixture(scope="module")
@@ -30,15 +31,15 @@ def lists(collection, monkeypatch) -> dict[str, int]:
     """
     shutil.rmtree(collection.output, ignore_errors=True)
     found: dict[str, int] = {}
-    make_list = CorpusJoin._list
+    make_list = Jobs._needed
 
-    def noted(self: CorpusJoin) -> NeededList:
-        needed = make_list(self)
+    def noted(self: Jobs, *arguments: Any) -> NeededList:
+        needed = make_list(self, *arguments)
         found.update({Path(url).name: Path(url).stat().st_size for url in needed.urls})
         return needed
 
-    monkeypatch.setattr(CorpusJoin, "_list", noted)
-    monkeypatch.setattr("pipelines.joins.count_ranges", lambda _: 3)
+    monkeypatch.setattr(Jobs, "_needed", noted)
+    monkeypatch.setattr("pipelines.passes.count_ranges", lambda _: 3)
     return found
 
 
@@ -61,7 +62,7 @@ def test_list_in_three_files_gives_the_same_bytes_from_the_launcher_and_from_job
     expand = ListNeededDocs.expand
 
     def noted(self: ListNeededDocs, tasks: Any) -> Any:
-        made.append(self.chosen)
+        made.append(self.part.chosen)
         return expand(self, tasks)
 
     monkeypatch.setattr(ListNeededDocs, "expand", noted)
@@ -80,13 +81,11 @@ def test_job_that_leaves_a_range_without_its_file_is_an_error(
     expand = ListNeededDocs.expand
 
     def without_the_last(self: ListNeededDocs, tasks: Any) -> Any:
-        self.chosen = range(2)
+        self.part = replace(self.part, chosen=range(2))
         return expand(self, tasks)
 
     monkeypatch.setattr(ListNeededDocs, "expand", without_the_last)
-    with pytest.raises(
-        BeamrankError, match=r"1 of 3 files of needed docs are missing below .*tokenize-"
-    ):
+    with pytest.raises(BeamrankError, match=r"1 of 3 files .*tokenize-"):
         collection.run(launcher=Launcher)
     assert not lists
     assert not list(collection.output.glob("tokenize-*/receipts/*"))

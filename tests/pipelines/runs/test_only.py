@@ -48,7 +48,7 @@ def test_processes_of_an_array_leave_one_run(collection, tmp_path) -> None:
     )
     for index, left in ((2, 2), (2, 2), (1, 1)):
         done = succeed("run", collection.path, "--output", output, "--only", f"{index}/4")
-        assert f"Left to others: {left} of 4 shards in retrieve" in done.stderr
+        assert f"{left} of 4 shards in retrieve" in done.stderr
         assert done.stdout == ""
         assert not (output / "runs").exists()
     assert [each.name for each in output.rglob("needed-*")] == []

@@ -18,7 +18,7 @@ from models.reranker import Reranker
 from models.stages.compute import Computed, ShardInputs
 from models.stages.scoring import ScoringStage
 from tests.support.checkpoints import save_pair
-from tests.support.processes import beamrank_here
+from tests.support.processes import succeed
 from tests.support.runs import read_trec
 from tests.support.small_collection import SmallCollection
 
@@ -132,21 +132,20 @@ def test_aggregate_equals_the_file_that_the_command_writes(
     collection: SmallCollection, tmp_path
 ) -> None:
     output = collection.run(output=tmp_path / "out").plan.output
-    written = beamrank_here("aggregate", output, "--aggregation", "min", "--k1", "3")
-    assert written.returncode == 0, written.stderr
+    written = succeed("aggregate", output, "--aggregation", "min", "--k1", "3")
     beamrank.write_run(beamrank.aggregate(output, "min", k1=3), tmp_path / "again.trec", tag="test")
     assert (tmp_path / "again.trec").read_bytes() == Path(written.stdout.strip()).read_bytes()
-    with pytest.raises(ConfigError, match="unknown aggregation 'median'"):
+    with pytest.raises(ConfigError, match="'median'"):
         beamrank.aggregate(output, "median")
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"runner": "gpu"}, "runner 'gpu' does not exist: give one of local, embed"),
-        ({"stage": "rank"}, "no stage rank: give one of retrieve"),
+        ({"runner": "gpu"}, r"'gpu' .*local, embed"),
+        ({"stage": "rank"}, r"rank: .*retrieve"),
         ({"set": {"mono.depth": 3}}, "unknown key"),
-        ({"set": {"mono.k": "many"}}, "mono.k: it must be a whole number"),
+        ({"set": {"mono.k": "many"}}, r"mono.k: "),
     ],
 )
 def test_run_refuses_wrong_arguments(collection: SmallCollection, changes, message) -> None:
@@ -217,7 +216,7 @@ def test_rerank_counts_what_it_leaves_out(mono, caplog) -> None:
 
 
 def test_rerank_names_a_missing_doc_before_loading() -> None:
-    with pytest.raises(DataError, match=r"not in the corpus: 1 \(first: 'd99' of query_id 'q1'"):
+    with pytest.raises(DataError, match=r"1 \(first: 'd99' of query_id 'q1'"):
         rerank({"q1": "oven"}, {"q1": {"d1": 2.0, "d99": 1.0}}, DOCS, mono="/nowhere")
 
 
@@ -230,15 +229,15 @@ def test_rerank_skips_the_text_of_an_unscored_doc(mono) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"topics": {"q1": " "}}, "the topic 'q1' has no text"),
+        ({"topics": {"q1": " "}}, "'q1' has no text"),
         (
             {"topics": {"q9": "oven"}},
-            "none of the 1 topics: its first query_id is 'q1', the topics' 'q9'",
+            r"1 topics: .*'q1', .*'q9'",
         ),
-        ({"run": {"q1": {"d1": float("nan")}}}, "the score of doc 'd1' is not finite"),
+        ({"run": {"q1": {"d1": float("nan")}}}, "'d1' is not finite"),
         ({"run": {"q1": {}}}, "the run has no rows"),
-        ({"run": {"q1": {7: 1.0}}}, "query 'q1' of the run has the id 7 .int.: ids are strings"),
-        ({"corpus": {"d1": None}}, "the text of doc_id 'd1' is not a string but NoneType"),
+        ({"run": {"q1": {7: 1.0}}}, r"'q1' .*7 .int."),
+        ({"corpus": {"d1": None}}, r"'d1' .*NoneType"),
     ],
 )
 def test_rerank_refuses_bad_input(mono, changes, message) -> None:
@@ -251,15 +250,15 @@ def test_rerank_refuses_bad_input(mono, changes, message) -> None:
     ("options", "message"),
     [
         ({"k0": 0}, "k is k0"),
-        ({"aggregation": "median"}, "aggregation: 'median' is unknown; accepted: sum"),
+        ({"aggregation": "median"}, "aggregation: 'median'"),
         ({"aggregation": "sample"}, "opponents"),
-        ({"truncation": "none"}, "truncation: it must be 'original'"),
-        ({"truncation": "hf", "duo": "embedded:duo"}, "`hf` is defined for pairs only"),
+        ({"truncation": "none"}, r"truncation: .*'original'"),
+        ({"truncation": "hf", "duo": "embedded:duo"}, "`hf`"),
         (
             {"device": "tpu"},
-            "device must be auto, cpu, cuda, or cuda:N for one GPU of several, not 'tpu'",
+            r"cuda:N .*'tpu'",
         ),
-        ({"dtype": "int8"}, "dtype must be auto or one of"),
+        ({"dtype": "int8"}, "dtype"),
     ],
 )
 def test_rerank_refuses_wrong_options(mono, options, message) -> None:
@@ -269,9 +268,7 @@ def test_rerank_refuses_wrong_options(mono, options, message) -> None:
 
 def test_rerank_takes_no_options_beside_a_reranker(mono) -> None:
     reranker = Reranker(mono)
-    with pytest.raises(
-        ConfigError, match="`mono` is a Reranker, which has its own options: give dtype to it"
-    ):
+    with pytest.raises(ConfigError, match=r"`mono` .*dtype"):
         rerank({"q1": "oven"}, {"q1": {"d1": 1.0}}, DOCS, mono=reranker, dtype="float32")
-    with pytest.raises(ConfigError, match="`duo` is a Reranker of kind 'mono'"):
+    with pytest.raises(ConfigError, match=r"`duo` .*'mono'"):
         rerank({"q1": "oven"}, {"q1": {"d1": 1.0}}, DOCS, mono=reranker, duo=reranker)

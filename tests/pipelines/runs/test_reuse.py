@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from beamrank.commit.owner import launched
 from beamrank.commit.plan import read_plan
 from beamrank.config.run import load_config
 from beamrank.errors import BeamrankError
@@ -24,7 +25,6 @@ from pipelines.execute import run
 from pipelines.launcher import Launcher
 from pipelines.plan.estimate import estimate
 from pipelines.plan.make_plan import make_plan
-from pipelines.runs.owner import launched
 from tests.support.changed_files import flip_bit
 from tests.support.checkpoints import save_tiny
 from tests.support.runs import assert_as_fresh, assert_same_bytes, scored_and_reused
@@ -212,7 +212,7 @@ def test_killed_shards_of_an_earlier_plan_are_reused(collection) -> None:
     launcher = Launcher(planned.plan, planned.config, _quiet())
     launcher.run(planned.plan.stages[:2])
     record = planned.plan.stage("mono")
-    tasks = planned.plan.tasks(record, [planned.plan.sealed(name) for name in record.inputs])
+    tasks = planned.plan.tasks(record, [planned.plan.seal(name) for name in record.inputs])
     mono = open_stage(planned.plan.stages, "mono")
     assert isinstance(mono, ScoringStage)
     run_shard(mono, tasks[0])
@@ -353,7 +353,7 @@ def test_worker_of_another_kind_reuses_nothing_and_counts_the_parts(
     monkeypatch.setattr("models.stages.attempt.arithmetic_digest", lambda *_: "0" * 12)
     new = _run(collection, tmp_path / "new", reuse=[str(old)])
     assert scored_and_reused(new) == {"mono": (60, 0), "duo": (60, 0)}
-    manifest = read_plan(str(new)).sealed("mono")
+    manifest = read_plan(str(new)).seal("mono")
     assert manifest is not None
     assert manifest.total("parts_of_other_machines") == 4
 

@@ -158,7 +158,7 @@ def test_credentials_in_arguments_are_refused(config, run_main, form):
         filled = [each.replace("FORM", form).replace("CONFIG", str(config)) for each in arguments]
         code, said = run_main(*filled)
         assert (code, _SECRET in said) == (2, False), (arguments, said)
-        assert "can carry a credential" in said
+        assert "credential" in said
 
 
 @pytest.mark.parametrize("form", _FORMS)

@@ -8,7 +8,8 @@ import pytest
 
 from beamrank.commit.check import verify_stages
 from beamrank.commit.plan import Plan, load_plan
-from beamrank.commit.receipts import Receipt, ScanReport
+from beamrank.commit.receipts import Receipt
+from beamrank.commit.scans import ScanReport
 from beamrank.errors import PreflightError
 from beamrank.storage.documents import checked_json, checked_values
 from models.checkpoints.checkpoint import resolve_checkpoint

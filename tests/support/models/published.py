@@ -4,7 +4,6 @@
 the scores of beamrank are from those of sentence-transformers.
 """
 
-import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from models.reranker import Reranker
+from tests.support.changed_files import edit_json
 from tests.support.models.families import CASES, SIZES, random_model, randomize
 from tests.support.models.tokenizers import TEXTS, save_tokenizer
 
@@ -76,11 +76,6 @@ def save_modules(folder: Path, pooling: str = "cls", outputs: int = 1) -> None:
     for module in modules[2:]:
         randomize(module)
     CrossEncoder(modules=modules, device="cpu").save_pretrained(str(folder))
-
-
-def edit_json(path: Path, **changes: Any) -> None:
-    """Writes other values of some keys into a JSON object."""
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 _DEBERTA: dict[str, Any] = {

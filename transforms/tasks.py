@@ -1,8 +1,6 @@
-"""What the workers of a Beam job read: its tasks and its corpus units, each in a file named after
-its content.
+"""The tasks of a Beam job, in a file named after its content.
 
-The job's graph carries ranges of their numbers, and a worker reads those of its own shards and
-units.
+The job's graph carries ranges of their numbers, and a worker reads the tasks of its own shards.
 """
 
 from collections.abc import Sequence
@@ -19,8 +17,6 @@ from pydantic import TypeAdapter
 from beamrank.commit.plan import Plan
 from beamrank.commit.shards import Shard, ShardTask
 from beamrank.errors import DataError
-from beamrank.formats.texts.units import CorpusUnit
-from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import parse_json, validated
 from beamrank.storage.row_files import open_rows, read_row, write_rows
 from beamrank.topic_table import TopicTable
@@ -30,11 +26,6 @@ from beamrank.topic_table import TopicTable
 _TASKS = pa.schema({"shard": pa.int32(), "topics": pa.string(), "task": pa.string()})
 _TASK = TypeAdapter(ShardTask)
 _MOST_RANGES = 256
-_OF_UNIT = {"url": pa.string(), "start": pa.int64(), "end": pa.int64(), "header": pa.bool_()}
-_UNITS = pa.schema({**_OF_UNIT, "version": pa.string(), "sha256": pa.string()})
-
-# (a unit of the corpus, its file as it was digested)
-UnitSource = tuple[CorpusUnit, DigestedFile]
 
 
 @dataclass(frozen=True)
@@ -43,8 +34,8 @@ class TaskFile:
 
     Attributes:
         url: of the file.
-        topics_url: of the plan's file of topics, in which the row group of a number is the shard of
-            that number; empty where the tasks have no topics.
+        topics_url: of the plan's file of topics, whose row group i is shard i (`write_shards`);
+            empty where the tasks have no topics.
         tasks: how many they are.
     """
 
@@ -117,43 +108,3 @@ def _shards(url: str) -> npt.NDArray[np.int32]:
     """The shards of the tasks in a file, ascending."""
     found: npt.NDArray[np.int32] = open_rows(url).read("shard")["shard"].to_numpy()
     return found
-
-
-@dataclass(frozen=True)
-class UnitFile:
-    """All units of a corpus, by number.
-
-    Attributes:
-        url: of the file.
-        like: one of them: all have its format and its columns.
-        count: how many they are.
-    """
-
-    url: str
-    like: CorpusUnit
-    count: int
-
-    @classmethod
-    def write(cls, folder: str, prefix: str, sources: Sequence[UnitSource]) -> Self:
-        """Writes the units, in order, under a prefix and their content's own name."""
-        rows = (
-            {
-                **{name: getattr(unit, name) for name in _OF_UNIT},
-                "version": file.version,
-                "sha256": file.sha256,
-            }
-            for unit, file in sources
-        )
-        return cls(write_rows(folder, prefix, _UNITS, rows), sources[0][0], len(sources))
-
-    def read(self, number: int) -> UnitSource:
-        """A unit and its file; raises DataError where the file with the units is missing or was
-        changed.
-        """
-        row = read_row(self.url, number)
-        file = DigestedFile(row["url"], row.pop("version"), row.pop("sha256"))
-        return replace(self.like, index=number, **row), file
-
-    def place(self, number: int, position: int) -> str:
-        """The place of a doc of a unit, for messages."""
-        return self.read(number)[0].place(position)

@@ -39,37 +39,47 @@ _TWICE_ENCODED = re.compile(f"[ÂÃ][{_CONTINUED}]|â[{_CONTINUED}]{{2}}")
 _digested: dict[str, "DigestedRun"] = {}
 
 
-@dataclass(frozen=True)
-class DigestedRun:
-    """The digest of a run, and the files that it covers, in their order, with their sizes.
+class RunUnit(NamedTuple):
+    """A part of a run that is read on its own.
 
     Attributes:
-        roots: of each file the `InputFile.root`.
+        file: its file, as it was digested.
+        root: the file's `InputFile.root`.
+        size_bytes: about how large it is.
+        start: the first byte, row group or record batch.
+        end: the end of the range, exclusive; 0, like `start`, for a whole file.
     """
 
-    digest: str
-    files: tuple[DigestedFile, ...]
-    sizes: tuple[int, ...]
-    roots: tuple[str, ...]
+    file: DigestedFile
+    root: str
+    size_bytes: int
+    start: int = 0
+    end: int = 0
 
     @property
-    def inputs(self) -> Iterator[tuple[InputFile, int]]:
-        """The files and their sizes."""
-        return (
-            (InputFile(file.url, root), size)
-            for file, root, size in zip(self.files, self.roots, self.sizes, strict=True)
-        )
+    def input(self) -> InputFile:
+        return InputFile(self.file.url, self.root)
+
+
+@dataclass(frozen=True)
+class DigestedRun:
+    """The digest of a run, and the files that it covers, in their order, each as one unit."""
+
+    digest: str
+    files: tuple[RunUnit, ...]
 
     def check(self, expected: str) -> None:
         """Raises DataError where the run does not have the digest that was planned with."""
         if self.digest == expected:
             return
         before = _digested.get(expected)
-        url, what = self.files[0].url, "changed"
+        url, what = self.files[0].file.url, "changed"
         if before is not None and len(self.files) + len(before.files) > 2:
-            old, new = ({file.url: file.content for file in each.files} for each in (before, self))
+            old, new = (
+                {unit.file.url: unit.file.content for unit in run.files} for run in (before, self)
+            )
             url = next(
-                each for each in sorted(old.keys() | new.keys()) if old.get(each) != new.get(each)
+                url for url in sorted(old.keys() | new.keys()) if old.get(url) != new.get(url)
             )
             what = "was removed" if url not in new else "was added" if url not in old else "changed"
         raise DataError(changed(url, what))
@@ -77,7 +87,7 @@ class DigestedRun:
 
 def run_bytes(paths: Paths) -> int:
     """The size of all files of a run."""
-    return sum(_mapped(storage.size_bytes, [file.url for file in run_files(paths)]))
+    return sum(_mapped(_size_bytes, run_files(paths)))
 
 
 def digest_run(paths: Paths) -> DigestedRun:
@@ -89,50 +99,35 @@ def digest_run(paths: Paths) -> DigestedRun:
         PreflightError: there is no such run, or it is being written.
     """
     inputs = run_files(paths)
-    urls = [file.url for file in inputs]
-    sizes = _mapped(storage.size_bytes, urls)
+    sizes = _mapped(_size_bytes, inputs)
     reads_all = sum(sizes) <= SMALL_BYTES
     try:
         files = tuple(
-            digest_file(url, read=reads_all or not storage.is_remote(url)) for url in urls
+            RunUnit(
+                digest_file(file.url, read=reads_all or not storage.is_remote(file.url)),
+                file.root,
+                size,
+            )
+            for file, size in zip(inputs, sizes, strict=True)
         )
     except FileNotFoundError as error:
         raise PreflightError(f"there is no run {shown_paths(paths)}: {error}") from error
-    contents = [file.content for file in files]
-    of_all = contents[0] if len(contents) == 1 else digest(contents)
-    run = DigestedRun(of_all, files, tuple(sizes), tuple(file.root for file in inputs))
+    contents = [unit.file.content for unit in files]
+    run = DigestedRun(contents[0] if len(contents) == 1 else digest(contents), files)
     _digested[run.digest] = run
     return run
 
 
-def _mapped(function: Callable[[str], _Value], urls: Sequence[str]) -> list[_Value]:
+def _size_bytes(file: InputFile) -> int:
+    return storage.size_bytes(file.url)
+
+
+def _mapped(function: Callable[[InputFile], _Value], files: Sequence[InputFile]) -> list[_Value]:
     """The values of a function of files, many at a time if they are at a store."""
-    if not any(map(storage.is_remote, urls)):
-        return list(map(function, urls))
+    if not any(storage.is_remote(file.url) for file in files):
+        return list(map(function, files))
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        return list(pool.map(function, urls))
-
-
-class RunUnit(NamedTuple):
-    """A part of a run that is read on its own.
-
-    Attributes:
-        file: its file, as it was digested.
-        root: the file's `InputFile.root`.
-        start: the first byte, row group or record batch.
-        end: the end of the range, exclusive; 0, like `start`, for a whole file.
-        size_bytes: about how large it is.
-    """
-
-    file: DigestedFile
-    root: str
-    start: int
-    end: int
-    size_bytes: int
-
-    @property
-    def input(self) -> InputFile:
-        return InputFile(self.file.url, self.root)
+        return list(pool.map(function, files))
 
 
 _RANGE = {"root": pa.string(), "start": pa.int64(), "end": pa.int64(), "size_bytes": pa.int64()}
@@ -186,41 +181,29 @@ class RunReader(NamedTuple):
         """A reader by the first file that has rows; raises PreflightError where it cannot be read,
         or none has rows.
         """
-        files = [file for file, size in run.inputs if size]
+        files = [unit.input for unit in run.files if unit.size_bytes]
         for file in files:
             layout = _layout(file, hints)
             if layout.listed or layout.columns:
                 return cls(layout, hints)
         # A file without a row that can be read says why.
-        for file in files or [next(run.inputs)[0]]:
+        for file in files or [run.files[0].input]:
             rows = open_run_file(file, hints)
             rows.check(sum(map(len, rows.batches())))
         raise AssertionError("a file has rows")
 
     def units(self, run: DigestedRun, unit_bytes: int) -> list[RunUnit]:
         """The units of a run, in the order of its files."""
-        roots = dict(zip((file.url for file in run.files), run.roots, strict=True))
-        large = [file.url for file, size in run.inputs if size > unit_bytes]
-
-        def ranges_of(url: str) -> list[tuple[int, int]]:
-            return self._open(InputFile(url, roots[url])).decoder.ranges(unit_bytes)
-
-        ranges = dict(zip(large, _mapped(ranges_of, large), strict=True))
-        found: list[RunUnit] = []
-        for file, size in zip(run.files, run.sizes, strict=True):
-            own = ranges.get(file.url, [(0, 0)] if size else [])
-            last = own[-1][1] if own else 0
-            found += [
-                RunUnit(
-                    file,
-                    roots[file.url],
-                    start,
-                    end,
-                    size * (end - start) // last if last else size,
-                )
-                for start, end in own
-            ]
-        return found
+        large = [unit.input for unit in run.files if unit.size_bytes > unit_bytes]
+        of_files = _mapped(lambda file: self._open(file).decoder.ranges(unit_bytes), large)
+        ranges = dict(zip(large, of_files, strict=True))
+        units: list[RunUnit] = []
+        for unit in run.files:
+            own = ranges.get(unit.input, [(0, 0)] if unit.size_bytes else [])
+            for start, end in own:
+                size = unit.size_bytes * (end - start) // own[-1][1] if end else unit.size_bytes
+                units.append(unit._replace(size_bytes=size, start=start, end=end))
+        return units
 
     def _open(self, file: InputFile, rejects: Rejects | None = None) -> TableReader:
         """Opens a file of the run."""

@@ -17,9 +17,7 @@ from beamrank.formats.decode import lines as decode_lines
 from beamrank.formats.decode.base import unit_ranges
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Ties
-from beamrank.formats.runs import read_run, run_files
-from beamrank.formats.schemas import NO_HINTS, Hints
-from beamrank.join.run_units import (
+from beamrank.formats.run_units import (
     RunReader,
     digest_run,
     open_run,
@@ -27,6 +25,8 @@ from beamrank.join.run_units import (
     run_bytes,
     write_units,
 )
+from beamrank.formats.runs import read_run, run_files
+from beamrank.formats.schemas import NO_HINTS, Hints
 from beamrank.storage.row_files import open_rows
 from tests.support.given_runs import read_given
 
@@ -263,12 +263,12 @@ def test_changed_run_is_named(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.trec").write_text(f"q1 Q0 {name} 1 1 t\n")
     before = digest_run(str(tmp_path))
-    assert digest_run(str(tmp_path / "a.trec")).digest == before.files[0].sha256
+    assert digest_run(str(tmp_path / "a.trec")).digest == before.files[0].file.sha256
     assert len(open_run(str(tmp_path), NO_HINTS, before.digest)[1]) == 2
     (tmp_path / "same.trec").write_bytes((tmp_path / "a.trec").read_bytes())
-    assert digest_run(str(tmp_path / "same.trec")).digest == before.files[0].sha256
+    assert digest_run(str(tmp_path / "same.trec")).digest == before.files[0].file.sha256
     with pytest.raises(DataError, match=r"b\.trec changed after its digest was taken"):
-        open_run(str(tmp_path / "b.trec"), NO_HINTS, before.files[0].sha256)
+        open_run(str(tmp_path / "b.trec"), NO_HINTS, before.files[0].file.sha256)
     (tmp_path / "same.trec").rename(tmp_path / "c.trec")
     with pytest.raises(DataError, match=r"c\.trec was added after its digest was taken"):
         open_run(str(tmp_path), NO_HINTS, before.digest)
@@ -293,7 +293,7 @@ def test_size_of_a_run_and_of_its_rows_is_that_of_all_units(
         batch.rows.nbytes,
         3 * batch.rows.nbytes,
     ]
-    monkeypatch.setattr("beamrank.join.run_units._SAMPLE_ROWS", 0)
+    monkeypatch.setattr("beamrank.formats.run_units._SAMPLE_ROWS", 0)
     assert reader.sent_bytes(units) == 8 * 3 * 22
 
 
@@ -318,7 +318,7 @@ def test_units_are_as_large_as_their_ranges(tmp_path: Path) -> None:
     lines = [f"q1 Q0 d{number:02} {number} 1 t\n" for number in range(16)]
     (tmp_path / "run.trec").write_text("".join(lines))
     run = digest_run(str(tmp_path / "run.trec"))
-    reader, (size,) = RunReader.of(run, NO_HINTS), run.sizes
+    reader, (size,) = RunReader.of(run, NO_HINTS), (run.files[0].size_bytes,)
     units = reader.units(run, 10 * size // 16)
     assert [(unit.start, unit.end) for unit in units] == [(0, units[0].end), (units[0].end, size)]
     assert [unit.size_bytes for unit in units] == [unit.end - unit.start for unit in units]

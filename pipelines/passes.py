@@ -1,0 +1,138 @@
+"""Stages that read the corpus, or a given run, for all their shards: in how many passes over its
+units, because one job sends a limited number of bytes to its shards.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from beamrank.commit import listing
+from beamrank.commit.plan import Plan
+from beamrank.commit.receipts import StageFolder
+from beamrank.commit.scans import watch_scans
+from beamrank.commit.shards import ShardTask
+from beamrank.config.run import JobConfig, RunConfig
+from beamrank.errors import BeamrankError, DataError
+from beamrank.formats.corpora import CorpusConfig, list_units
+from beamrank.join.doc_hashes import RANGE_BYTES, NeededList, count_ranges, listed, write_needed
+from models.stages.attempt import scatter_here
+from models.stages.corpus_scan import CorpusScan, NeededRanges, UnitFile
+from models.stages.given_run import GivenRun, RunScan
+from models.stages.scatter import Scatter
+from models.stages.tokenize import TokenizeDocs
+from pipelines.console.progress import Bar, Scan
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The jobs of one stage.
+
+    Attributes:
+        run: runs one over some tasks, and shows its progress.
+        room_bytes: how many bytes one can send.
+        list_needed: whether they may list needed docs; otherwise this process does.
+        bar: shows what this process does, and notes.
+    """
+
+    run: Callable[[Sequence[ShardTask], Scatter | NeededRanges, Scan], None]
+    room_bytes: float
+    list_needed: bool
+    bar: Bar
+
+    def scatter(
+        self,
+        stage: GivenRun | TokenizeDocs,
+        plan: Plan,
+        config: JobConfig,
+        tasks: Sequence[ShardTask],
+        digests: Sequence[str],
+    ) -> None:
+        """Does the open shards of a stage: a small run here, all else by one job, or by several
+        where one cannot send all bytes.
+
+        `digests` are those of all shards, by which the files of a job are named.
+        """
+        folder, prefix = plan.folder(stage.name), listing.tasks_prefix(digests)
+        scatter: Scatter
+        if isinstance(stage, GivenRun):
+            scatter = RunScan.open(stage, folder, prefix, plan.shards.first_hashes)
+            if scatter.is_small:
+                for done, _ in enumerate(scatter_here(scatter, tasks), 1):
+                    self.bar.update(done, len(tasks), "shards")
+                return
+        else:
+            assert isinstance(config, RunConfig)
+            units = _corpus_units(plan, config.corpus, folder, prefix)
+            needed = self._needed(
+                stage, tasks, listing.needed_prefix(digests, [task.digest for task in tasks])
+            )
+            scatter = CorpusScan(stage, folder, needed, units)
+        passes = 1
+        if self.room_bytes < math.inf:
+            passes = shuffle_passes(scatter.sent_bytes(), len(tasks), self.room_bytes)
+        if passes > 1:
+            self.bar.note(
+                f"{stage.name}: one job cannot send all rows; {passes} passes over the "
+                f"{scatter.source}"
+            )
+        noun = f"{scatter.source} units read"
+        for number in range(passes):
+            some = tasks[number * len(tasks) // passes : (number + 1) * len(tasks) // passes]
+            before, total = number * scatter.count, passes * scatter.count
+            scan = Scan(watch_scans(folder.url), scatter.count, before, total, noun)
+            self.run(some, scatter.for_shards([task.shard for task in some]), scan)
+
+    def _needed(self, stage: TokenizeDocs, tasks: Sequence[ShardTask], prefix: str) -> NeededList:
+        """The list of the docs that the shards need, a file for each range of their hash.
+
+        This process writes it where it fits in one file or no job may; one range at a time is in
+        memory.
+        """
+        folder = tasks[0].folder.url
+        most = (min(task.inputs[0].receipt.rows, stage.k * len(task.topics)) for task in tasks)
+        ranges = count_ranges(sum(most))
+        if ranges == 1 or not self.list_needed:
+            needed = (entries for task in tasks for entries in stage.needed(task, ranges))
+            return write_needed(needed, ranges, folder, prefix)
+        list_files = partial(listing.list_ranges, folder, prefix)
+        noun = "ranges of needed docs listed"
+        scan = Scan(lambda: len(list_files()), ranges, total=ranges, noun=noun)
+        at_once = int(max(1, min(ranges, self.room_bytes // RANGE_BYTES)))
+        part = NeededRanges(stage, folder, prefix, ranges, range(ranges))
+        for first in range(0, ranges, at_once):
+            self.run(tasks, replace(part, chosen=part.chosen[first : first + at_once]), scan)
+        files = list_files()
+        if len(files) < ranges:
+            raise BeamrankError(
+                f"{stage.name}: {ranges - len(files)} of {ranges} files of needed docs are missing "
+                f"below {folder}, and docs would be missing from the join: run the same command "
+                "again"
+            )
+        return listed([files[number] for number in range(ranges)])
+
+
+def shuffle_passes(size_bytes: float, shards: int, room_bytes: float) -> int:
+    """The number of jobs, each with some of the shards, so that each sends at most `room_bytes`."""
+    return max(1, min(shards, -int(-size_bytes // room_bytes)))
+
+
+def _corpus_units(plan: Plan, corpus: CorpusConfig, folder: StageFolder, prefix: str) -> UnitFile:
+    """The units of the corpus, each with its file as it was planned with; a worker checks the file
+    when it reads.
+
+    Raises:
+        DataError: a file was added, removed or changed.
+    """
+    digested = plan.corpus
+    assert digested is not None
+    with digested.unchanged():
+        units = list_units(corpus)
+    added = sorted({unit.url for unit in units} - digested.files.keys())
+    if added:
+        raise DataError(
+            f"{added[0]} was added to the corpus {corpus.path} after the run was planned, and the "
+            "plan's digest does not cover it. Nothing was read from it, and finished shards are "
+            "kept. Run the same command again to plan with it, or remove the file first"
+        )
+    return UnitFile.write(folder.url, prefix, [(unit, digested.files[unit.url]) for unit in units])
