@@ -5,6 +5,7 @@ import logging
 import time
 from abc import abstractmethod
 from collections.abc import Hashable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from threading import Lock
@@ -201,16 +202,13 @@ class ScoringStage(LaterStage, ModelStage):
         """Scores what no earlier part answers; raises DataError where the checkpoint's files
         changed, so that nothing is committed.
         """
-        if inputs.model is None:
-            with inputs.opened(self.resolved).unchanged():
-                return self._compute(inputs)
-        return self._compute(inputs)
-
-    def _compute(self, inputs: ShardInputs) -> Computed:
-        answered = self.answered(inputs)
-        scores = no_scores(0)
-        if len(answered.rest):
-            scores = (inputs.model or inputs.opened(self.open)).score(answered.rest)
+        # A model that is loaded already is not read again.
+        read = nullcontext() if inputs.model else inputs.opened(self.resolved).unchanged()
+        with read:
+            answered = self.answered(inputs)
+            scores = no_scores(0)
+            if len(answered.rest):
+                scores = (inputs.model or inputs.opened(self.open)).score(answered.rest)
         part, counts = answered.finish(scores)
         return Computed(part.replace_schema_metadata(self._metadata()), asdict(counts))
 

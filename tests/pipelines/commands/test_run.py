@@ -176,6 +176,7 @@ def test_status_reads_receipts_only(config_path, tmp_path):
         "eta_seconds",
         "inferences",
         "reused",
+        "at_work",
     }
     scoring = {"inferences_per_second", "inferences_per_query", "tokens", "padding_share"}
     for stage in stages:

@@ -76,9 +76,10 @@ def test_log_has_each_stage_and_shard(small, tmp_path):
         for _, stage, shard, *_, message in events
         if message.startswith("done in ")
     ]
-    assert done == [
-        (stage, str(shard)) for stage in ("tokenize", "mono", "duo") for shard in range(4)
-    ]
+    stages = ("retrieve", "tokenize", "mono", "duo")
+    assert tuple(dict.fromkeys(stage for stage, _ in done)) == stages
+    # The launcher commits several shards of a small given run at a time.
+    assert sorted(done) == sorted((stage, str(shard)) for stage in stages for shard in range(4))
     assert any(
         stage == "mono" and "inferences 12, tokens 756" in message
         for _, stage, *_, message in events
