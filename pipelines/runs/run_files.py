@@ -279,6 +279,8 @@ def verify_runs(
             f"the runs are not written yet: {_WRITE_AGAIN.replace('it again', 'them')}"
         )
     else:
+        if config.judgments is not None and MEASURES not in sizes:
+            missing.append(MEASURES)
         found.findings += [
             Finding(f"{RUNS}/{base}", "is missing", _WRITE_AGAIN) for base in missing
         ]

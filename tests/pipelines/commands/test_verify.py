@@ -95,7 +95,10 @@ def test_verify_prints_one_line_for_a_corrupt_part(finished, tmp_path):
         ),
         ("runs/duo-min.trec.metadata.yaml", "is missing: `beamrank aggregate` writes it again"),
         ("runs/duo-min.trec", None),
-        ("runs/measures.json", None),
+        (
+            "runs/measures.json",
+            "is missing: `beamrank run CONFIG --stage runs` writes it again",
+        ),
     ],
 )
 def test_verify_finds_a_missing_run(output, name, problem):
