@@ -33,17 +33,13 @@ class Contents:
     """What the texts of a tokenized shard of q queries and c candidates contain.
 
     Attributes:
-        query_ids: the queries.
-        doc_ids: the candidates, in the order of their queries.
-        candidates: int64[q], how many a query has.
+        tokens: the shard's table, or its columns `CONTENTS`.
         topics: uint8[q, 16], digests of the queries; [q, 32] with their instructions.
-        docs: uint8[c, 16], digests of the candidates.
+        docs: uint8[c, 16], digests of the candidates, in the order of their queries.
         doc_lengths: int64[c], in tokens, as they are stored.
     """
 
-    query_ids: Sequence[str]
-    doc_ids: Sequence[str]
-    candidates: Lengths
+    tokens: pa.Table
     topics: _Bytes
     docs: _Bytes
     doc_lengths: Lengths
@@ -55,9 +51,7 @@ class Contents:
         if instructed:
             topics.append(_digests(tokens[INSTRUCTION_DIGEST]))
         return cls(
-            tokens["query_id"].to_pylist(),
-            pc.list_flatten(tokens["doc_ids"]).to_pylist(),
-            pc.list_value_length(tokens["doc_ids"]).to_numpy().astype(np.int64),
+            tokens,
             np.concatenate(topics, axis=1),
             _digests(pc.list_flatten(tokens["doc_digests"])),
             pc.list_flatten(tokens["doc_lengths"]).to_numpy().astype(np.int64),
@@ -66,10 +60,15 @@ class Contents:
     @cached_property
     def rows(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         """The row of the query and of the candidate, by query_id and doc_id."""
-        queries = np.repeat(np.arange(len(self.query_ids)), self.candidates).tolist()
+        ids = zip(*(self.tokens[name].to_pylist() for name in ("query_id", "doc_ids")), strict=True)
+        candidates = (
+            (query_id, doc_id, query)
+            for query, (query_id, doc_ids) in enumerate(ids)
+            for doc_id in doc_ids
+        )
         return {
-            (self.query_ids[query], doc_id): (query, row)
-            for row, (query, doc_id) in enumerate(zip(queries, self.doc_ids, strict=True))
+            (query_id, doc_id): (query, row)
+            for row, (query_id, doc_id, query) in enumerate(candidates)
         }
 
     def find(self, query_ids: Iterable[str], doc_ids: Iterable[str]) -> tuple[Lengths, Lengths]:

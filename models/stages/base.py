@@ -268,7 +268,8 @@ class Stage(ABC):
         return 1
 
     def compute(self, inputs: ShardInputs) -> Computed:
-        """Computes a shard; a stage that scans files instead (`does`) has none."""
+        """Computes a shard, where the stage `does` each by itself."""
+        # A `Scatter` makes the parts of a stage that scans files, and no worker calls this.
         raise NotImplementedError
 
     def known_answers(self, part: pa.Table, tokens: pa.Table) -> Answers:  # noqa: ARG002
