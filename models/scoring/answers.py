@@ -60,16 +60,12 @@ class Contents:
     @cached_property
     def rows(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         """The row of the query and of the candidate, by query_id and doc_id."""
-        ids = zip(*(self.tokens[name].to_pylist() for name in ("query_id", "doc_ids")), strict=True)
-        candidates = (
-            (query_id, doc_id, query)
-            for query, (query_id, doc_ids) in enumerate(ids)
-            for doc_id in doc_ids
-        )
-        return {
-            (query_id, doc_id): (query, row)
-            for row, (query_id, doc_id, query) in enumerate(candidates)
-        }
+        doc_ids = self.tokens["doc_ids"].combine_chunks()
+        queries = pc.list_parent_indices(doc_ids)
+        query_ids = self.tokens["query_id"].take(queries).to_pylist()
+        pairs = zip(query_ids, pc.list_flatten(doc_ids).to_pylist(), strict=True)
+        rows = zip(queries.to_pylist(), range(len(queries)), strict=True)
+        return dict(zip(pairs, rows, strict=True))
 
     def find(self, query_ids: Iterable[str], doc_ids: Iterable[str]) -> tuple[Lengths, Lengths]:
         """int64[n] rows of queries and of candidates, given the ids of both."""
