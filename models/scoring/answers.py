@@ -69,8 +69,8 @@ class Contents:
 
     def find(self, query_ids: Iterable[str], doc_ids: Iterable[str]) -> tuple[Lengths, Lengths]:
         """int64[n] rows of queries and of candidates, given the ids of both."""
-        found = [self.rows[each] for each in zip(query_ids, doc_ids, strict=True)]
-        queries, docs = np.array(found, np.int64).reshape(-1, 2).T
+        rows = [self.rows[pair] for pair in zip(query_ids, doc_ids, strict=True)]
+        queries, docs = np.array(rows, np.int64).reshape(-1, 2).T
         return queries, docs
 
     def keys(self, queries: Lengths, *docs: "Cut") -> list[bytes]:
@@ -78,7 +78,7 @@ class Contents:
         columns = [self.topics[queries]]
         for cut in docs:
             columns += [self.docs[cut.docs], _bytes(cut.starts), _bytes(cut.lengths)]
-        rows = np.ascontiguousarray(np.concatenate(columns, axis=1))
+        rows = np.concatenate(columns, axis=1)
         keys: list[bytes] = rows.view(f"V{rows.shape[1]}").ravel().tolist()
         return keys
 
@@ -128,8 +128,7 @@ class Answered:
 
 def _digests(column: pa.ChunkedArray) -> _Bytes:
     """uint8[n, 16] of a column of digests."""
-    values = b"".join(column.to_pylist())
-    return np.frombuffer(values, np.uint8).reshape(-1, TEXT_DIGEST_BYTES)
+    return np.frombuffer(b"".join(column.to_pylist()), np.uint8).reshape(-1, TEXT_DIGEST_BYTES)
 
 
 def _bytes(numbers: Lengths) -> _Bytes:

@@ -100,9 +100,10 @@ def prepare_pairs(
 def known_duo(duo: pa.Table, contents: Contents, most_tokens: int) -> Answers:
     """The scores of the pairs of a part, by what they contain; `most_tokens` of a doc are read."""
     log_odds = pc.list_flatten(duo["scores"].combine_chunks()).to_numpy()
-    counts = pc.list_value_length(duo["doc_ids"]).to_numpy().astype(np.int64)
-    query_ids = np.repeat(np.array(duo["query_id"].to_pylist(), object), counts).tolist()
-    queries, docs = contents.find(query_ids, pc.list_flatten(duo["doc_ids"]).to_pylist())
+    doc_ids = duo["doc_ids"].combine_chunks()
+    counts = pc.list_value_length(doc_ids).to_numpy().astype(np.int64)
+    query_ids = duo["query_id"].take(pc.list_parent_indices(doc_ids)).to_pylist()
+    queries, docs = contents.find(query_ids, pc.list_flatten(doc_ids).to_pylist())
     asked = np.flatnonzero(np.isfinite(log_odds))
     sizes = counts**2
     matrices = np.repeat(np.arange(len(sizes)), sizes)[asked]
