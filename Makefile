@@ -10,7 +10,7 @@ LOCK := requirements/python$(VERSION).txt
 # Many containers set it: then each process of the tests, and there are hundreds, compiles torch and Beam again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo docs test test-all check lock bench bench-engine clean
+.PHONY: help setup demo docs test test-all check lint lock bench bench-engine clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -36,23 +36,26 @@ docs: $(READY)  ## Write the generated pages and build the documentation into bu
 demo: $(USED)  ## Run the whole cascade on the standard library's documentation
 	$(BIN)/beamrank demo
 
-# Two processes: each may take 4 GB. Engines come over the network while the first tests run.
+# Two processes: each may take 4 GB. Engines come over the network, and mypy checks, while the first tests run.
 define run_tests
 	$(BIN)/python -m tests.support.services.get_engines $(1) & engines=$$!; \
-	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal $(2) $(PYTEST_FLAGS); \
-	passed=$$?; kill $$engines 2>/dev/null; exit $$passed
+	types=$$(mktemp); $(BIN)/mypy > $$types & mypy=$$!; \
+	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal $(2) $(PYTEST_FLAGS); passed=$$?; \
+	kill $$engines 2>/dev/null; wait $$mypy || passed=1; cat $$types; rm $$types; exit $$passed
 endef
 
-test: check  ## Run ruff, mypy, import-linter and the quick tests (minutes)
+test: lint  ## Run ruff, mypy, import-linter and the quick tests (minutes)
 	$(call run_tests,flink,-m "not slow")
 
-test-all: check  ## Run ruff, mypy, import-linter and all tests (over an hour)
+test-all: lint  ## Run ruff, mypy, import-linter and all tests (over an hour)
 	$(call run_tests)
 
-check: $(READY)  ## Run ruff, mypy and import-linter
+check: lint  ## Run ruff, mypy and import-linter
+	$(BIN)/mypy
+
+lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 lock: $(READY)  ## Resolve the dependencies again, for every Python
