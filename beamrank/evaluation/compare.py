@@ -141,11 +141,8 @@ class ComparedRun:
         """The mean; the difference, p, p corrected, and the topics that are better, equal and
         worse.
         """
-        found = self.differences.get(measure)
-        tested: list[Cell] = [None] * 6
-        if found is not None:
-            p_values = (found.p_value, self.corrected.get(measure))
-            tested = [found.difference, *p_values, found.better, found.equal, found.worse]
+        difference = self.differences.get(measure)
+        tested = difference.cells(self.corrected.get(measure)) if difference else [None] * 6
         return [self.name, measure, mean, *tested]
 
 
@@ -172,12 +169,7 @@ class RunComparison:
         """A row for each measure and agreement of each run."""
         columns = [Column("run"), Column("measure"), Column("mean", MEAN)]
         if self.queries is not None:
-            columns += [
-                Column("diff", DIFFERENCE),
-                Column("p", P_VALUE),
-                Column(f"p ({self.correction})", P_VALUE),
-            ]
-            columns += [Column(name, COUNT) for name in ("wins", "ties", "losses")]
+            columns += tested_columns("diff", self.correction)
         rows = [
             each.row(name, each.measures[name])
             for name in self.runs[0].measures
@@ -200,6 +192,13 @@ class RunComparison:
             "correction": self.correction,
             "runs": [each.as_object() for each in self.runs],
         }
+
+
+def tested_columns(difference: str, correction: str) -> list[Column]:
+    """The columns of `Comparison.cells`."""
+    p_values = [Column(name, P_VALUE) for name in ("p", f"p ({correction})")]
+    counts = [Column(name, COUNT) for name in ("wins", "ties", "losses")]
+    return [Column(difference, DIFFERENCE), *p_values, *counts]
 
 
 def compare_runs(

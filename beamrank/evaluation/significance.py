@@ -14,6 +14,7 @@ from ir_measures.measures import MeanAgg
 
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.measures import Floats, parse_measures
+from beamrank.evaluation.tables import Cell
 
 SIGNIFICANT = 0.05
 _LEVEL = 1 - SIGNIFICANT
@@ -49,6 +50,11 @@ class Comparison:
     better: int
     equal: int
     worse: int
+
+    def cells(self, corrected_p_value: float | None) -> list[Cell]:
+        """The difference, p, p corrected, and the topics that are better, equal and worse."""
+        p_values = (self.p_value, corrected_p_value)
+        return [self.difference, *p_values, self.better, self.equal, self.worse]
 
 
 class Loss(NamedTuple):

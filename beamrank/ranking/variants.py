@@ -227,7 +227,7 @@ class Opponent(NamedTuple):
     log_odds: float
 
     def __str__(self) -> str:
-        return f"{self.doc_id} ({self.log_odds:+.2f})"
+        return f"{self.doc_id} (log-odds against it {self.log_odds:+.2f})"
 
 
 def opponents(part: Table, query_id: str) -> dict[str, dict[str, Any]]:

@@ -88,7 +88,8 @@ def report_part(report: Report, options: Mapping[str, Any] | None = None) -> Par
     first, *middle, last = _OURS
     added = [title for title in known if title not in _OURS]
     leading = [title for title in added if known[title].leads]
-    for title in dict.fromkeys([first, *leading, *middle, *added, last]):
+    titles = [first, *leading, *middle, *added, last] if report.execution else added
+    for title in dict.fromkeys(titles):
         chosen = {
             each.name: given[each.name]
             for each in options_of(known[title].blocks)

@@ -52,11 +52,11 @@ def figure(
         colors = (
             matplotlib.color_sequences["tab20"][::2] + matplotlib.color_sequences["tab20"][1::2]
         )
-        for each in [axes] if panels == 1 else axes:
-            each.grid(alpha=0.3)
-            each.set_prop_cycle(color=colors)
+        for panel in np.atleast_1d(axes):
+            panel.grid(alpha=0.3)
+            panel.set_prop_cycle(color=colors)
             if whole:
-                each.xaxis.set_major_locator(
+                panel.xaxis.set_major_locator(
                     MaxNLocator(steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
                 )
         yield axes, content

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -128,26 +128,21 @@ class LargestChanges:
     def add(self, views: Sequence[CandidateView]) -> None:
         """Takes the judged candidates of a query."""
         for (before, after), kept in self._kept.items():
-            changes = [
+            changes = (
                 RankChange(before, after, view)
                 for view in views
-                if {before, after} <= view.ranks.keys()
-            ]
-            kept[:] = heapq.nlargest(
-                self._count, [*kept, *(each for each in changes if each.places)], key=_size
+                if view.ranks.get(before) != view.ranks.get(after)
+                and {before, after} <= view.ranks.keys()
             )
+            kept[:] = heapq.nsmallest(self._count, [*kept, *changes], key=_order)
 
     def found(self) -> list[RankChange]:
         """The largest changes of each step, largest first."""
-        return [
-            change
-            for kept in self._kept.values()
-            for change in sorted(kept, key=lambda each: (-_size(each)[0], *_size(each)[1:]))
-        ]
+        return list(chain.from_iterable(self._kept.values()))
 
 
-def _size(change: RankChange) -> tuple[int, str, str]:
-    return abs(change.places), change.candidate.query_id, change.candidate.doc_id
+def _order(change: RankChange) -> tuple[int, str, str]:
+    return -abs(change.places), change.candidate.query_id, change.candidate.doc_id
 
 
 class ScoresByLabel:
@@ -239,9 +234,8 @@ class PlanRuns:
     def rankings(self, parts: ShardParts, run: str) -> Rankings:
         """The rankings of a shard in one of `all` runs."""
         stage, alternative = self.all[run]
-        if alternative.run_name == stage.run_name:
-            return parts.rankings(stage.name)
-        return parts.rank(alternative)
+        is_own = alternative.run_name == stage.run_name
+        return parts.rankings(stage.name) if is_own else parts.rank(alternative)
 
     def views(self, query_id: str, judgments: Mapping[str, int]) -> list[CandidateView]:
         """The candidates of a query in all runs; reads its shard only."""
