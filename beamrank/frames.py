@@ -137,7 +137,7 @@ def run_like(frame: Frame, run: Mapping[str, Mapping[str, float]]) -> Any:
     """
     docs = run.values()
     table = candidates_table(
-        list(run), list(map(list, docs)), [list(each.values()) for each in docs]
+        list(run), list(map(list, docs)), [list(scores.values()) for scores in docs]
     )
     package = sys.modules[type(frame).__module__.partition(".")[0]]
     from_arrow = getattr(type(frame), "from_arrow", None) or getattr(package, "from_arrow", None)

@@ -37,11 +37,7 @@ class TopicTable(Sequence[Topic]):
         batches = []
         while some := list(islice(rows, _ROWS_AT_ONCE)):
             ids, texts = zip(*some, strict=True)
-            batches.append(
-                pa.record_batch(
-                    [pa.array(ids, pa.string()), pa.array(texts, pa.string())], schema=_COLUMNS
-                )
-            )
+            batches.append(pa.record_batch([ids, texts], schema=_COLUMNS))
         return cls(pa.Table.from_batches(batches, _COLUMNS))
 
     @property
@@ -95,7 +91,8 @@ class TopicTable(Sequence[Topic]):
         )
         both = np.flatnonzero(theirs >= 0)
         names = [
-            [name for name in _TEXTS if name in each.table.column_names] for each in (self, other)
+            [name for name in _TEXTS if name in topics.table.column_names]
+            for topics in (self, other)
         ]
         if names[0] != names[1]:
             return both, both[:0]

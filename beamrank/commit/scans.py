@@ -92,9 +92,8 @@ def read_scans(folder: str, corpus_digest: str) -> ScanReport:
         for entry in listing.list_folder(folder, listing.SCANS)
         if entry.is_whole(listing.SCAN) and entry.digest == corpus_digest[:SHORT]
     ]
-    contents = storage.read_files(storage.join(folder, listing.SCANS), names).values()
-    reports = [report for report in map(ScanReport.from_json, contents) if report is not None]
-    first = reports[0] if reports else ScanReport(0, 0, 0, ())
+    reports = ScanReport.read(storage.join(folder, listing.SCANS), names)
+    first = next(iter(reports), ScanReport(0, 0, 0, ()))
     return ScanReport(
         unit=len(reports),
         docs=sum(one.docs for one in reports),

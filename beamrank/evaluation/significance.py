@@ -78,13 +78,13 @@ def compare_evaluations(
     Fewer than two topics give no comparison. The p-values are not corrected for the number of
     measures; a measure that is not among the `tested`, by default all, has none.
     """
-    found = {}
+    comparisons = {}
     for name in _comparable(run):
         is_tested = tested is None or name in tested
         values = run.per_query.of(name), baseline.per_query.of(name)
         compared = compare_values(*values, test if is_tested else "t-test")
-        found[name] = compared if is_tested else replace(compared, p_value=None)
-    return found
+        comparisons[name] = compared if is_tested else replace(compared, p_value=None)
+    return comparisons
 
 
 def find_losses(evaluations: Mapping[str, Evaluation]) -> list[Loss]:

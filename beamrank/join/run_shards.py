@@ -94,27 +94,22 @@ def order_shard(
             f"{'on' if there.startswith('line') else 'at'} "
             f"{there}{'' if first_url == url else f' of {first_url}'}. Remove one of the rows"
         )
-    found = order_rows(_ranked(rows) if layout.listed else rows, "query_id", layout, ties)
-    rows, scores = found.rows, run_values(found, layout)
-    places = found.places
+    ordered = order_rows(_ranked(rows) if layout.listed else rows, "query_id", layout, ties)
+    rows, places = ordered.rows, ordered.places
     is_topic = np.asarray(pc.is_in(rows["query_id"], pa.array(sorted(query_ids), pa.string())))
     foreign = rows.filter(pa.array(~is_topic)).sort_by(
         [("unit", "ascending"), ("place", "ascending")]
     )
     counts = {
         "without_ranks": 0 if layout.has_ranks else len(rows),
-        "tied_scores": found.tied if layout.has_scores else 0,
-        "tied_ranks": 0 if layout.has_scores else found.tied,
-        "rank_disagreements": int(found.disagreements.sum()),
+        "tied_scores" if layout.has_scores else "tied_ranks": ordered.tied,
+        "rank_disagreements": int(ordered.disagreements.sum()),
         "foreign_queries": pc.count_distinct(foreign["query_id"]).as_py(),
     }
     kept = np.flatnonzero(is_topic & (places < depth))
-    columns = [
-        rows["query_id"].take(pa.array(kept)),
-        rows["doc_id"].take(pa.array(kept)),
-        pa.array((places[kept] + 1).astype(np.int32)),
-        pa.array(scores[kept]),
-    ]
+    ids = rows.select(["query_id", "doc_id"]).take(pa.array(kept))
+    ranks, scores = (places[kept] + 1).astype(np.int32), run_values(ordered, layout)[kept]
+    columns = [*ids.columns, pa.array(ranks), pa.array(scores)]
     candidates = pa.Table.from_arrays(columns, schema=CANDIDATES)
     first = foreign["query_id"][0].as_py() if len(foreign) else None
     return ShardRun(candidates, {name: count for name, count in counts.items() if count}, first)

@@ -166,12 +166,12 @@ def _by_label(scores: Scores) -> dict[str, NDArray[np.float32]]:
     """The scores by the name of their label, those of docs without judgment first."""
     levels = sorted(label for label in scores if label is not None)
     first, rest = levels[: _MOST_LABELS - 1], levels[_MOST_LABELS - 1 :]
-    found = {"not judged": scores[None]} if None in scores else {}
-    found |= {f"label {label}": scores[label] for label in first}
+    by_label = {"not judged": scores[None]} if None in scores else {}
+    by_label |= {f"label {label}": scores[label] for label in first}
     if rest:
         name = f"label {rest[0]}" if len(rest) == 1 else f"labels {rest[0]} to {rest[-1]}"
-        found[name] = np.concatenate([scores[label] for label in rest])
-    return found
+        by_label[name] = np.concatenate([scores[label] for label in rest])
+    return by_label
 
 
 def _edges(values: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -127,7 +127,7 @@ class Report:
     @property
     def last(self) -> str:
         """The run whose differences from the baseline are shown by topic; empty without runs."""
-        return self.steps[-1] if self.steps else ""
+        return next(reversed(self.steps), "")
 
     @property
     def main_measure(self) -> str | None:
@@ -158,20 +158,20 @@ class Report:
 
         The other runs are further aggregations of the same pairs, which nobody chose.
         """
-        others = [run for run in self.runs if self.evaluations and run != self.baseline]
-        found = [
+        compared = [
             (run, measure, comparison)
-            for run in others
+            for run, evaluation in self.evaluations.items()
+            if run != self.baseline
             for measure, comparison in compare_evaluations(
-                self.evaluations[run], self.evaluations[self.baseline]
+                evaluation, self.evaluations[self.baseline]
             ).items()
             if not measure.startswith(NOT_TESTED)
         ]
-        chosen = [comparison.p_value if run in self.steps else None for run, _, comparison in found]
-        return [
-            Tested(*each, p_value)
-            for each, p_value in zip(found, corrected(chosen, "holm"), strict=True)
+        p_values = [
+            comparison.p_value if run in self.steps else None for run, _, comparison in compared
         ]
+        rows = zip(compared, corrected(p_values, "holm"), strict=True)
+        return [Tested(*comparison, p_value) for comparison, p_value in rows]
 
     def largest_differences(self) -> list[str]:
         """The topics with the largest differences, in the order of the table."""
@@ -187,7 +187,9 @@ def gather(runs: PlanRuns, settings: ReportSettings) -> Report:
         ConfigError: the baseline is not a run of a finished stage.
     """
     plan, measures = runs.plan, runs.config.measures
-    qrels, missing, trial = None, [], ""
+    fast, not_drawn = by_position(measures) if measures else ({}, ())
+    evaluators: dict[str, Evaluator] = {}
+    qrels, curves, missing, trial = None, None, [], ""
     if plan.limited:
         trial = f" (a trial: the first {len(plan.topics):,} topics only, topics.limit)"
     for status in runs.statuses:
@@ -201,7 +203,10 @@ def gather(runs: PlanRuns, settings: ReportSettings) -> Report:
     else:
         qrels = read_qrels(runs.config.judgments, rejects=runs.config.max_bad_rows.rejects("qrels"))
         qrels = qrels.of_topics(plan.topics.those_of(qrels.relevance)) if trial else qrels
-    fast, not_drawn = by_position(measures) if measures else ({}, ())
+        names = list(dict.fromkeys([*measures, _JUDGED]))
+        evaluators = {run: Evaluator(qrels, names, fast=True) for run in runs.all}
+        if settings.curves:
+            curves = Curves(qrels, fast, runs.finished, settings.depths)
     report = Report(
         title=f"{plan.run_tag}: {plan.output}",
         runs=list(runs.all),
@@ -216,11 +221,6 @@ def gather(runs: PlanRuns, settings: ReportSettings) -> Report:
         missing=missing,
         not_drawn=not_drawn,
     )
-    names = list(dict.fromkeys([*measures, _JUDGED]))
-    evaluators = {run: Evaluator(qrels, names, fast=True) for run in runs.all} if qrels else {}
-    curves = (
-        Curves(qrels, fast, runs.finished, settings.depths) if qrels and settings.curves else None
-    )
     # The score of a pair is of two docs.
     of_docs = [
         str(stage.run_name) for stage in runs.finished if plan.stage(stage.name).input_docs < 2
@@ -230,7 +230,7 @@ def gather(runs: PlanRuns, settings: ReportSettings) -> Report:
     if not settings.texts:
         return report
     shown = {change.candidate.doc_id for change in report.changes}
-    shown |= {view.doc_id for views in report.views.values() for view in views}
+    shown |= {view.doc_id for view in itertools.chain(*report.views.values())}
     try:
         return replace(report, texts=runs.texts(shown))
     except PreflightError as error:
@@ -274,7 +274,7 @@ def _read(
     topics = runs.plan.topics.query_ids
     report = replace(
         report,
-        evaluations={run: each.evaluation(topics) for run, each in evaluators.items()},
+        evaluations={run: evaluator.evaluation(topics) for run, evaluator in evaluators.items()},
         changes=changes.found(),
         scores=scores.found(),
     )
@@ -306,7 +306,7 @@ def _read(
 
 def _baseline(name: str | None, runs: Sequence[str], where: str) -> str:
     """The run that others are compared with, by default the first; empty if there is none."""
-    baseline = name or (runs[0] if runs else "")
+    baseline = name or next(iter(runs), "")
     if baseline and baseline not in runs:
         names = ", ".join(runs) or "none: no stage is finished"
         raise ConfigError(f"--baseline {baseline!r} is not a run of {where}; its runs are {names}")

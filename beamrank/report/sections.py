@@ -8,6 +8,7 @@ from itertools import groupby, starmap
 from typing import Any
 
 from beamrank.commit.receipts import read_machine
+from beamrank.commit.status import total_counts
 from beamrank.evaluation.compare import tested_columns
 from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, Cell, Column, Table
 from beamrank.formats.files import shown_paths
@@ -58,20 +59,21 @@ def _inputs(report: Report, run: PlanRuns) -> Iterator[tuple[str, Cell]]:
     yield "corpus", f"{config.corpus.path} ({config.corpus.format})"
     yield "topics", f"{shown_paths(config.topics.path)}: {len(plan.topics):,} topics{report.trial}"
     yield "first stage", f"{first.kind}: {_flat(first.section.model_dump())}"
-    notes = [each.notes for each in report.evaluations.values()][:1]
+    notes = [evaluation.notes for evaluation in report.evaluations.values()][:1]
     if config.qrels is not None:
         yield (
             "qrels",
             shown_paths(config.qrels)
-            + "".join(f": {each.topics:,} judged topics" for each in notes),
+            + "".join(f": {note.topics:,} judged topics" for note in notes),
         )
-    for kind, each in plan.rejects.items():
-        yield f"bad rows of {kind}, left out", each.rows
+    for kind, rejected in plan.rejects.items():
+        yield f"bad rows of {kind}, left out", rejected.rows
     for stage in later:
         yield stage.name, _flat(stage.section.model_dump())
     yield "input", _flat(config.input.model_dump())
-    for line in (line for each in notes for line in each.lines()):
-        yield "judgments", line
+    for note in notes:
+        for line in note.lines():
+            yield "judgments", line
 
 
 def _flat(values: Mapping[str, Any]) -> str:
@@ -88,9 +90,7 @@ def _stages(run: PlanRuns) -> Table:
     names = ("truncated queries", "truncated docs", "bad rows", "out-of-memory splits")
     rows: list[list[Cell]] = []
     for status in run.statuses:
-        counts: Counter[str] = Counter()
-        for receipt in run.receipts[status.stage].values():
-            counts.update(receipt.counts)
+        counts = total_counts(run.receipts[status.stage].values())
         padding = None if status.padding_share is None else 100 * status.padding_share
         cost = [status.seconds, counts.get("inferences"), status.inferences_per_query, padding]
         truncated = [counts.get("truncated_queries"), counts.get("truncated_docs")]
@@ -151,16 +151,19 @@ def measures(report: Report) -> Sequence[Block]:
     names = list(next(iter(report.evaluations.values())).means)
     means = Table(
         [Column("run"), *(Column(name, MEAN) for name in names)],
-        [[run, *(each.means[name] for name in names)] for run, each in report.evaluations.items()],
+        [
+            [run, *(evaluation.means[name] for name in names)]
+            for run, evaluation in report.evaluations.items()
+        ],
     )
-    found: list[Block] = [
+    blocks: list[Block] = [
         TableBlock(f"Means over all judged topics{report.trial}", means, exported=True)
     ]
-    chosen = [each for each in report.tested if each.run in report.steps]
-    others = [each for each in report.tested if each.run not in report.steps]
+    chosen = [row for row in report.tested if row.run in report.steps]
+    others = [row for row in report.tested if row.run not in report.steps]
     title = f"Differences from {report.baseline}"
     if chosen:
-        found += [
+        blocks += [
             TableBlock(title + report.trial, _differences(chosen), exported=True),
             Paragraph(
                 "p is that of the paired t-test over topics; Holm's correction covers all rows of "
@@ -169,8 +172,8 @@ def measures(report: Report) -> Sequence[Block]:
         ]
     if others:
         title += " of aggregations that are not configured; p is not corrected"
-        found.append(TableBlock(title + report.trial, _differences(others), exported=True))
-    return found
+        blocks.append(TableBlock(title + report.trial, _differences(others), exported=True))
+    return blocks
 
 
 def _differences(tested: Sequence[Tested]) -> Table:
@@ -184,7 +187,7 @@ def _differences(tested: Sequence[Tested]) -> Table:
 
 def curves(report: Report) -> Sequence[Block]:
     """Figures 2 and 3 of the multi-stage paper, by the first measure that has curves."""
-    found: list[Block] = []
+    blocks: list[Block] = []
     aggregations = {
         stage.name: getattr(stage.section, "aggregation", None)
         for stage in report.executed.config.stages
@@ -199,9 +202,9 @@ def curves(report: Report) -> Sequence[Block]:
         svg = pair_curves(drawn, aggregations[stage]) if first.figure == 3 else depth_curve(drawn)
         before = "the first stage" if first.stage == "first" else first.stage
         caption = _CAPTIONS[first.figure].format(measure=first.measure, stage=stage, before=before)
-        found.append(Picture(name, caption + report.trial, svg, points))
-    if found:
-        found.append(
+        blocks.append(Picture(name, caption + report.trial, svg, points))
+    if blocks:
+        blocks.append(
             Paragraph(
                 "curves.csv has the points of every measure. For SAMPLE, the picture has the mean "
                 "and the standard deviation of the seeds against k1·m inferences, which is what "
@@ -210,8 +213,8 @@ def curves(report: Report) -> Sequence[Block]:
             )
         )
     if report.not_drawn and report.evaluations:
-        found.append(Paragraph(f"Measures without curves: {', '.join(report.not_drawn)}."))
-    return found
+        blocks.append(Paragraph(f"Measures without curves: {', '.join(report.not_drawn)}."))
+    return blocks
 
 
 def scores(report: Report) -> Sequence[Block]:
@@ -224,31 +227,31 @@ def scores(report: Report) -> Sequence[Block]:
 
 def queries(report: Report) -> Sequence[Block]:
     """A bar for each query, a table of all, and the docs of some."""
-    found: list[Block] = []
+    blocks: list[Block] = []
     differences, measure = report.differences, report.main_measure
     anchors = {query_id: f"query-{number}" for number, query_id in enumerate(report.views, 1)}
     if differences:
         title = f"{measure} of {report.last} minus {report.baseline}{report.trial}"
         bars = difference_bars(list(differences.values()), str(measure))
         links = [anchors.get(query_id) for query_id in differences]
-        found.append(Picture("differences", f"{title}, a bar for each topic", bars))
-        found.append(TableBlock(f"{title}, by topic", differences_table(report), links))
+        blocks.append(Picture("differences", f"{title}, a bar for each topic", bars))
+        blocks.append(TableBlock(f"{title}, by topic", differences_table(report), links))
     if report.views:
         why = "the largest differences" if differences else "the first places of the plan"
         docs = "the best docs of each and relevant ones further below"
-        found.append(
+        blocks.append(
             Paragraph(f"The queries with {why} follow ({len(report.views):,}), with {docs}.")
         )
     for query_id, views in report.views.items():
         query = report.topics[query_id]
-        found.append(Heading(f"{query_id}: {query}", anchors[query_id]))
-        found.append(TableBlock("", _candidates(report, views)))
+        blocks.append(Heading(f"{query_id}: {query}", anchors[query_id]))
+        blocks.append(TableBlock("", _candidates(report, views)))
         for view in shown_views(views, _PASSAGES):
             if view.doc_id in report.texts:
                 label = [("label", str(view.label))] if view.label is not None else []
                 text = marked_text(report.texts[view.doc_id], query)
-                found.append(Passage(view.doc_id, label, text))
-    return found
+                blocks.append(Passage(view.doc_id, label, text))
+    return blocks
 
 
 def differences_table(report: Report) -> Table:
@@ -285,15 +288,15 @@ def rank_changes(report: Report) -> Sequence[Block]:
     """Table 3 of the multi-stage paper: passages below the heading of each step, with the query's
     words marked.
     """
-    found: list[Block] = []
+    blocks: list[Block] = []
     steps = groupby(report.changes, key=lambda change: (change.before, change.after))
     for number, ((before, after), changes) in enumerate(steps, 1):
         passages = [_passage(report, change) for change in changes]
-        found += [
+        blocks += [
             Heading(f"{before} → {after}: the {len(passages):,} largest", f"changes-{number}"),
             *passages,
         ]
-    return found
+    return blocks
 
 
 def _passage(report: Report, change: RankChange) -> Passage:
