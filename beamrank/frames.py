@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
+from beamrank.commit.schemas import candidates_table
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.reader import TableReader
@@ -19,7 +20,6 @@ from beamrank.formats.run_order import Run, Ties
 from beamrank.formats.runs import read_run
 from beamrank.formats.schemas import DOCS, QRELS, RUN, TOPICS, Column, ColumnsError, Schema, bind
 from beamrank.formats.values import RowError, Text, whole_of
-from beamrank.join.schemas import candidates_table
 
 _Read = TypeVar("_Read")
 

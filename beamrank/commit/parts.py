@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, StageFolder
+from beamrank.commit.schemas import candidates_table
 from beamrank.commit.shards import find_shards
 from beamrank.commit.stage import Stage
 from beamrank.errors import PreflightError
 from beamrank.formats.run_writer import RUN_TABLE, scores_of_query
-from beamrank.join.schemas import candidates_table
 from beamrank.ranking.rankings import Rankings
 
 

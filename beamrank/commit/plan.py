@@ -30,6 +30,7 @@ from beamrank.commit.stage import StageRecord
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.formats.corpora import DigestedCorpus
 from beamrank.formats.files import hash_files
+from beamrank.formats.topic_table import TopicTable
 from beamrank.storage import files as storage
 from beamrank.storage.documents import (
     checked_json,
@@ -41,7 +42,6 @@ from beamrank.storage.documents import (
 from beamrank.storage.globs import relative_to, resolved_in
 from beamrank.storage.streams import errors_as
 from beamrank.storage.urls import refuse_credentials
-from beamrank.topic_table import TopicTable
 
 # Raised whenever a stage would write other bytes from the same input.
 ENGINE_VERSION = 6

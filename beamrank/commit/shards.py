@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.schemas import FILE_ROWS, topics_like
 from beamrank.commit.stage import StageRecord
-from beamrank.join.schemas import FILE_ROWS, topics_like
+from beamrank.formats.topic_table import TopicTable
 from beamrank.records import BM25_TEXT, Topic
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, RowRange
 from beamrank.storage.documents import SHORT, digest, hashes64, holds_content
-from beamrank.topic_table import TopicTable
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 Places: TypeAlias = npt.NDArray[np.int64]
@@ -65,7 +65,7 @@ class Shard:
 class Shards:
     """All shards of a plan, over one Arrow table; a `Shard` is made when it is read.
 
-    The table has the schema `topics_like` or FILE_ROWS of `beamrank.join.schemas`, sorted by shard.
+    The table has the schema `topics_like` or FILE_ROWS of `schemas`, sorted by shard.
     """
 
     def __init__(self, table: Any) -> None:

@@ -25,13 +25,13 @@ from beamrank.evaluation.measures import (
     parse_measures,
 )
 from beamrank.formats.excluded import Excluded, own_facts
+from beamrank.formats.id_places import IdMapping, IdPlaces, missing_ids
 from beamrank.formats.qrels import Qrels, QrelsNotes, read_qrels
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Run, RunNotes
 from beamrank.formats.runs import read_run
 from beamrank.formats.schemas import NO_FILE_HINTS, FileHints
 from beamrank.notes import Note, first_few
-from beamrank.storage.id_places import IdMapping, IdPlaces, missing_ids
 
 Rankings: TypeAlias = Iterable[tuple[str, Sequence[str]]]
 

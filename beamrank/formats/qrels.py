@@ -13,6 +13,7 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import checked_queries
 from beamrank.formats.columns import TABLES, QrelsColumns, hints_of
 from beamrank.formats.files import Format, input_files
+from beamrank.formats.id_places import IdMapping, IdPlaces
 from beamrank.formats.reader import TableReader, again, check_all, notes_of, without
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.schemas import MAX_RELEVANCE, NO_HINTS, QRELS, Hints
@@ -20,7 +21,6 @@ from beamrank.formats.values import RowError, whole_of
 from beamrank.notes import Note
 from beamrank.plugins import Registry
 from beamrank.section import OneOf, Paths, Section
-from beamrank.storage.id_places import IdMapping, IdPlaces
 
 FORMATS: Registry[Format] = Registry(
     "qrels format",

@@ -36,6 +36,7 @@ from beamrank.formats.decode.tables import (
     table_in_memory,
 )
 from beamrank.formats.files import Beginning, Format, InputFile
+from beamrank.formats.id_places import repeated_rows
 from beamrank.formats.rejects import Problems, Rejects
 from beamrank.formats.schemas import (
     NO_HINTS,
@@ -57,7 +58,6 @@ from beamrank.formats.values import (
     whole_of,
 )
 from beamrank.notes import Note, counted
-from beamrank.storage.id_places import repeated_rows
 from beamrank.storage.streams import errors_as
 
 _PLACE = "place"

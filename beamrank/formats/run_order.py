@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
+from beamrank.formats.id_places import IdMapping, IdPlaces
 from beamrank.formats.reader import TableReader
 from beamrank.notes import Note
-from beamrank.storage.id_places import IdMapping, IdPlaces
 
 Ties = Literal["rank", "doc_id"]
 

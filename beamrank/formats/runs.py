@@ -14,6 +14,7 @@ from beamrank.errors import DataError
 from beamrank.formats.checks import checked_queries
 from beamrank.formats.decode.lines import ROWS_AT_ONCE
 from beamrank.formats.files import Format, InputFile, Paths, input_files
+from beamrank.formats.id_places import IdPlaces, repeated_rows
 from beamrank.formats.reader import TableReader, check_all, notes_of
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import (
@@ -31,7 +32,6 @@ from beamrank.formats.values import RowError
 from beamrank.notes import SILENT, Progress
 from beamrank.plugins import Registry
 from beamrank.storage import files as storage
-from beamrank.storage.id_places import IdPlaces, repeated_rows
 
 RunScores: TypeAlias = dict[str, dict[str, float]]
 

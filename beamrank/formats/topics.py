@@ -22,18 +22,18 @@ from beamrank.formats.files import (
     input_files,
     paths_of,
 )
+from beamrank.formats.id_places import repeated_rows
 from beamrank.formats.reader import TableReader, again, check_all, join_texts, without
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.schemas import TOPICS, Hints, in_braces, topics_with
+from beamrank.formats.topic_table import TopicTable
 from beamrank.formats.values import RowError, check_query
 from beamrank.notes import Note
 from beamrank.plugins import Registry
 from beamrank.records import BM25_TEXT, INSTRUCTION
 from beamrank.section import OneOf, Paths, Section
 from beamrank.storage import files as storage
-from beamrank.storage.id_places import repeated_rows
 from beamrank.storage.local_files import check_regular
-from beamrank.topic_table import TopicTable
 
 FORMATS: Registry[Format] = Registry(
     "topics format",

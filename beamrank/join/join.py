@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beamrank.commit.schemas import TEXT_DIGEST, Texts, required, tokenized_table
 from beamrank.errors import DataError
 from beamrank.formats.texts.units import doc_keys, duplicate_doc
-from beamrank.join.schemas import TEXT_DIGEST, Texts, required, tokenized_table
 
 
 class MissingDoc(NamedTuple):

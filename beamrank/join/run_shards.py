@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beamrank.commit.schemas import CANDIDATES
 from beamrank.errors import PreflightError
+from beamrank.formats.id_places import repeated_rows
 from beamrank.formats.run_order import RunLayout, Ties, order_rows, run_values
-from beamrank.join.schemas import CANDIDATES
 from beamrank.notes import counted
-from beamrank.storage.id_places import repeated_rows
 
 # The rows of the shuffle, of a unit of the run, with its number.
 SENT = pa.schema(

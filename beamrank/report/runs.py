@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from beamrank.commit.parts import ShardParts, iter_shards
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder
+from beamrank.commit.schemas import INSTRUCTION_TOKENS
 from beamrank.commit.stage import Stage
 from beamrank.commit.status import StageStatus, read_receipts, read_status
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, find_texts
-from beamrank.join.schemas import INSTRUCTION_TOKENS
 from beamrank.ranking.input_layout import Lengths
 from beamrank.ranking.rankings import Ranking, Rankings
 

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beamrank.formats.id_places import IdMapping, IdPlaces
 from beamrank.notes import Note
 from beamrank.records import BM25_TEXT, INSTRUCTION, Topic
-from beamrank.storage.id_places import IdMapping, IdPlaces
 
 Places: TypeAlias = npt.NDArray[np.int64]
 _COLUMNS = pa.schema({"query_id": pa.string(), "text": pa.string()})
