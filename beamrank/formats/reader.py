@@ -220,7 +220,7 @@ class TableReader:
         """
         problems = self.problems
         error_of = PreflightError if rows else WrongFormatError
-        if problems.are_refused:
+        if problems.are_fatal:
             listed = problems.listed(f"{self.decoder.noun} ")
             first = problems.first
             raise error_of(
@@ -527,7 +527,7 @@ def check_all(files: Sequence[TableReader], rows: int) -> None:
     """Raises as `TableReader.check`, where the rows of some file, which were read, cannot be used,
     or all files have none.
     """
-    wrong = (file for file in files if file.problems.are_refused)
+    wrong = (file for file in files if file.problems.are_fatal)
     next(wrong, files[0]).check(rows)
 
 

@@ -90,7 +90,7 @@ class Rejects:
         """The first rows, each with its place and the reason."""
         return tuple(f"{row.place}: {row.reason}" for _, row in self.rows[:_SHOWN])
 
-    def named(self, number: int | None = None) -> tuple[str, bytes]:
+    def as_file(self, number: int | None = None) -> tuple[str, bytes]:
         """The name and the content of the file below `rejects/`; `number` is the unit's or
         shard's.
         """
@@ -112,7 +112,7 @@ class Rejects:
         """
         if not self.count:
             return ""
-        name, content = self.named(number)
+        name, content = self.as_file(number)
         storage.publish_content(storage.join(output, REJECTS, name), content)
         return name
 
@@ -142,13 +142,13 @@ class Problems:
     def __init__(self, file: str, rejects: Rejects) -> None:
         self.count = 0
         self._file, self._rejects = file, rejects
-        self._always = False
+        self._fatal = False
         self._kinds: dict[str, _Kind] = {}
 
     def add(self, line: int, error: RowError, row: Any, noun: str) -> None:
         """Notes the problem of a row that begins on a line, or another noun."""
         self.count += 1
-        self._always |= error.fatal
+        self._fatal |= error.fatal
         place, reason = row_place(self._file, line, noun), f"the row {error}"
         self._rejects.add(self._file, [BadRow(place, reason, beginning(row), error.kind)])
         similar = self._kinds.setdefault(_DETAILS.sub("", reason), _Kind(line, reason, error.kind))
@@ -162,9 +162,9 @@ class Problems:
         return min(self._kinds.values(), key=lambda kind: kind.line)
 
     @property
-    def are_refused(self) -> bool:
+    def are_fatal(self) -> bool:
         """Whether they are an error: there are more than may be left out, or one that never may."""
-        return self._always or (self.count > 0 and self._rejects.count > self._rejects.limit)
+        return self._fatal or (self.count > 0 and self._rejects.count > self._rejects.limit)
 
     @property
     def allowed(self) -> str:

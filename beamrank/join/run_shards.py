@@ -16,7 +16,7 @@ from beamrank.formats.run_order import RunLayout, Ties, order_rows, run_values
 from beamrank.notes import counted
 
 # The rows of the shuffle, of a unit of the run, with its number.
-SENT = pa.schema(
+ROUTED = pa.schema(
     [
         pa.field("query_id", pa.string(), nullable=False),
         pa.field("doc_id", pa.string(), nullable=False),
@@ -28,10 +28,10 @@ SENT = pa.schema(
 )
 
 
-def sent(rows: pa.RecordBatch, unit: int) -> pa.RecordBatch:
-    """Rows of a unit as `SENT`."""
+def routed(rows: pa.RecordBatch, unit: int) -> pa.RecordBatch:
+    """Rows of a unit as `ROUTED`."""
     return pa.record_batch(
-        [*rows.columns, pa.array(np.full(len(rows), unit, np.int32))], schema=SENT
+        [*rows.columns, pa.array(np.full(len(rows), unit, np.int32))], schema=ROUTED
     )
 
 
@@ -61,7 +61,7 @@ def in_place_order(batches: Sequence[pa.RecordBatch]) -> pa.Table:
         return batch.column("unit")[0].as_py(), positions[0].as_py(), positions[-1].as_py()
 
     return pa.Table.from_batches(
-        sorted((batch for batch in batches if len(batch)), key=key), SENT
+        sorted((batch for batch in batches if len(batch)), key=key), ROUTED
     ).combine_chunks()
 
 
@@ -76,7 +76,7 @@ def order_shard(
     """Puts a shard's rows in their order (`order_rows`), and keeps the first `depth` docs of its
     topics.
 
-    Queries that are no topics are checked and counted too. `rows` are `SENT`, by place, `query_ids`
+    Queries that are no topics are checked and counted. `rows` are `ROUTED`, by place, `query_ids`
     the shard's topics; `where` gives the file of a row and its place in it, by the number of its
     unit and its position.
 
@@ -121,6 +121,6 @@ def _ranked(rows: pa.Table) -> pa.Table:
     codes = rows["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     ranks = np.arange(len(rows)) - np.searchsorted(codes, codes) + 1
     scores = pc.coalesce(rows["score"], pa.array(-ranks.astype(np.float32)))
-    return rows.set_column(2, SENT.field("rank"), pa.array(ranks)).set_column(
-        3, SENT.field("score"), scores
+    return rows.set_column(2, ROUTED.field("rank"), pa.array(ranks)).set_column(
+        3, ROUTED.field("score"), scores
     )

@@ -116,7 +116,9 @@ def _decide(
         values["topics"]["limit"] = None
     records = tuple(stage.record() for stage in stages)
     rejected = {
-        each.kind: Rejected(each.count, each.publish(config.output) if builds else each.named()[0])
+        each.kind: Rejected(
+            each.count, each.publish(config.output) if builds else each.as_file()[0]
+        )
         for each in rejects
     }
     qrels = {} if config.judgments is None else hash_files(config.judgments)
