@@ -96,11 +96,11 @@ def text_bytes(url: str) -> int:
 
 def check_packable(url: str) -> None:
     """Raises ConfigError where a file cannot be written in the form that its name promises."""
-    try:
-        method = compression(url)
-    except PreflightError:
-        method = url.rpartition(".")[2]
-    if method not in (None, *_COMPRESSORS):
+    inner, method = _outer(url)
+    method = "tar" if inner.endswith(_TAR) else method
+    endings = (ending for ending in _NOT_READ if inner.removesuffix(_TAR).endswith(ending))
+    method = next(endings, method or "").lstrip(".")
+    if method and method not in _COMPRESSORS:
         raise ConfigError(
             f"cannot write {url}, which is packed with {method}: a file whose name ends in .gz, "
             ".bz2, .xz or .zst is compressed so, any other is plain; unpack one that is to be "
