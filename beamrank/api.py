@@ -73,8 +73,8 @@ def read_qrels(
         PreflightError: the file does not exist, or lines are wrong; the first five are listed.
     """
     hints = checked_hints(QRELS, qrels.FORMATS, columns, format, quotes)
-    found = qrels.read_qrels(os.fsdecode(path), hints).relevance
-    return {query_id: dict(docs) for query_id, docs in found.items()}
+    relevance = qrels.read_qrels(os.fsdecode(path), hints).relevance
+    return {query_id: dict(docs) for query_id, docs in relevance.items()}
 
 
 def write_run(
@@ -160,13 +160,13 @@ def evaluate(
         read, name = runs.read_run(os.fsdecode(run)), f" {os.fsdecode(run)}"
     else:
         read, name = runs.run_of(run), ""
-    found = evaluate_one(
+    measured = evaluate_one(
         without(read, excluded, judged), judged, names, f"the run{name}", f"the qrels{its_name}"
     )
-    notes = found.evaluation.notes
-    for line in (*map(str, (*notes.missing, *found.own)), *notes.warnings):
+    notes = measured.evaluation.notes
+    for line in (*map(str, (*notes.missing, *measured.own)), *notes.warnings):
         _log.warning("%s", line)
-    return found.evaluation
+    return measured.evaluation
 
 
 def _qrels(source: Mapping[str, Mapping[str, int]] | Frame | _Path) -> qrels.Qrels:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
+from beamrank.commit.schemas import candidates_table
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.reader import TableReader
@@ -19,7 +20,6 @@ from beamrank.formats.run_order import Run, Ties
 from beamrank.formats.runs import read_run
 from beamrank.formats.schemas import DOCS, QRELS, RUN, TOPICS, Column, ColumnsError, Schema, bind
 from beamrank.formats.values import RowError, Text, whole_of
-from beamrank.join.schemas import candidates_table
 
 _Read = TypeVar("_Read")
 
@@ -137,7 +137,7 @@ def run_like(frame: Frame, run: Mapping[str, Mapping[str, float]]) -> Any:
     """
     docs = run.values()
     table = candidates_table(
-        list(run), list(map(list, docs)), [list(each.values()) for each in docs]
+        list(run), list(map(list, docs)), [list(scores.values()) for scores in docs]
     )
     package = sys.modules[type(frame).__module__.partition(".")[0]]
     from_arrow = getattr(type(frame), "from_arrow", None) or getattr(package, "from_arrow", None)

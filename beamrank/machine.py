@@ -140,7 +140,7 @@ def cpu_info(keys: str) -> Iterator[str]:
 
 
 def _instructions() -> str:
-    kind = [next(cpu_info(each), "") for each in ("cpu family|CPU implementer", "model|CPU part")]
+    kind = [next(cpu_info(keys), "") for keys in ("cpu family|CPU implementer", "model|CPU part")]
     sets = _INSTRUCTION_SETS.findall(next(cpu_info("flags|Features"), ""))
     limits = [f"{name}={os.environ[name]}" for name in _LIMITS if name in os.environ]
     return " ".join([*kind, *sorted(sets), *limits])
@@ -206,8 +206,8 @@ WORKER_NUMBER = "BEAMRANK_WORKER_NUMBER"
 
 def number_worker(worker_id: str) -> None:
     """Gives this process the number at the end of Beam's name for it, such as worker_3."""
-    if found := re.search(r"\d+$", worker_id):
-        os.environ[WORKER_NUMBER] = found[0]
+    if match := re.search(r"\d+$", worker_id):
+        os.environ[WORKER_NUMBER] = match[0]
 
 
 def is_cuda(device: str) -> bool:

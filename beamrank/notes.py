@@ -24,15 +24,15 @@ class Note(NamedTuple):
 
 def of_files(notes: Mapping[str, Iterable[Note]]) -> list[str]:
     """The notes of files, by their names; what several files have is one line."""
-    found: dict[tuple[str, str], dict[str, str]] = {}
-    for name, each in notes.items():
-        for what, count, why in each:
-            found.setdefault((what, why), {})[name] = count
+    by_fact: dict[tuple[str, str], dict[str, str]] = {}
+    for name, own in notes.items():
+        for what, count, why in own:
+            by_fact.setdefault((what, why), {})[name] = count
     return [
         f"{name}: {Note(what, count, why)}"
         if len(by_name) == 1
         else str(Note(what, ", ".join(f"{one} {number}" for one, number in by_name.items()), why))
-        for (what, why), by_name in found.items()
+        for (what, why), by_name in by_fact.items()
         for name, count in list(by_name.items())[:1]
     ]
 

@@ -69,13 +69,13 @@ class Registry(Mapping[str, Extension], Generic[Extension]):
         """The extensions whose packages can be imported; the others are named in a warning,
         once.
         """
-        found = {}
+        extensions = {}
         for name in self:
             try:
-                found[name] = self[name]
+                extensions[name] = self[name]
             except PreflightError as error:
                 _warn_once(str(error))
-        return found
+        return extensions
 
     def _plugins(self) -> dict[str, EntryPoint]:
         if self._entries is None:
@@ -113,7 +113,9 @@ def options_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
     it.
     """
     parameters = inspect.signature(function, eval_str=True).parameters.values()
-    return [each for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    return [
+        parameter for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
 
 
 def package_of(entry: EntryPoint) -> str:
@@ -137,13 +139,17 @@ PACKAGES = ("beamrank", *_BESIDE, "contrib")
 def check_packages() -> None:
     """Raises PreflightError where a package of the same name hides one of ours."""
     for name in _BESIDE:
-        found, ours = _folder(name), Path(__file__).parent.parent / name
-        if found is None or not ours.is_dir() or os.path.realpath(found) == os.path.realpath(ours):
+        imported, ours = _folder(name), Path(__file__).parent.parent / name
+        if (
+            imported is None
+            or not ours.is_dir()
+            or os.path.realpath(imported) == os.path.realpath(ours)
+        ):
             continue
         raise PreflightError(
-            f"the package {name!r} that Python imports is {found}, and beamrank's is {ours}: "
+            f"the package {name!r} that Python imports is {imported}, and beamrank's is {ours}: "
             f"beamrank installs packages with these names ({', '.join(_BESIDE)}), and the folder "
-            f"of a script and PYTHONPATH come before them. Rename {found}, or start Python "
+            f"of a script and PYTHONPATH come before them. Rename {imported}, or start Python "
             "without its folder in the path"
         )
 

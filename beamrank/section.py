@@ -111,7 +111,7 @@ def section_of(field: FieldInfo | None) -> type[Section] | None:
     """The section that a key holds; None if it holds a value."""
     kinds = _kinds(field.annotation) if field else ()
     return next(
-        (each for each in kinds if isinstance(each, type) and issubclass(each, Section)), None
+        (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), None
     )
 
 
@@ -121,8 +121,8 @@ def relative(field: FieldInfo) -> Relative | None:
         *field.metadata,
         *(
             mark
-            for each in get_args(field.annotation)
-            for mark in getattr(each, "__metadata__", ())
+            for argument in get_args(field.annotation)
+            for mark in getattr(argument, "__metadata__", ())
         ),
     ]
     return next((mark for mark in marks if isinstance(mark, Relative)), None)
@@ -140,7 +140,7 @@ def keys(model: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInf
 
 def _kinds(annotation: Any) -> tuple[Any, ...]:
     """A type, and the types of which it is made."""
-    return annotation, *(kind for each in get_args(annotation) for kind in _kinds(each))
+    return annotation, *(kind for argument in get_args(annotation) for kind in _kinds(argument))
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,15 +181,15 @@ def texts_of(name: str, value: Any) -> list[str]:
     if isinstance(value, str | os.PathLike):
         return [os.fspath(value)]
     check_ordered(name, value)
-    found: list[Any] = (
+    texts: list[Any] = (
         [value] if isinstance(value, bytes) or not isinstance(value, Iterable) else list(value)
     )
-    for each in found:
-        if not isinstance(each, str | os.PathLike):
+    for text in texts:
+        if not isinstance(text, str | os.PathLike):
             raise ConfigError(
-                f"{name} holds {each!r:.60} ({type(each).__name__}): give a list of texts"
+                f"{name} holds {text!r:.60} ({type(text).__name__}): give a list of texts"
             )
-    return [os.fspath(each) for each in found]
+    return [os.fspath(text) for text in texts]
 
 
 def check_ordered(name: str, value: object) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank.commit.parts import ShardParts
+from beamrank.commit.schemas import candidates_table
 from beamrank.commit.shards import Shard, cut_shards
 from beamrank.config.cascade import (
     ConfiguredStage,
@@ -28,7 +29,6 @@ from beamrank.formats.run_writer import run_scores
 from beamrank.formats.runs import RunScores, read_run, run_of
 from beamrank.frames import Frame, run_like, run_of_frame, texts_of
 from beamrank.join.join import MissingDoc
-from beamrank.join.schemas import candidates_table
 from beamrank.notes import SILENT
 from beamrank.ranking.input_layout import max_doc_tokens
 from beamrank.ranking.rankings import Rankings

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from beamrank.commit.schemas import Texts, tokenized_schema, tokenized_table
 from beamrank.config.run import JobConfig
 from beamrank.config.stages import OF_TOPICS, InputConfig, MonoConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import ConfigError, DataError
 from beamrank.frames import Frame, columns_of
-from beamrank.join.schemas import Texts, tokenized_schema, tokenized_table
 from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import (
     SEGMENTS,

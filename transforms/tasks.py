@@ -17,9 +17,9 @@ from pydantic import TypeAdapter
 from beamrank.commit.plan import Plan
 from beamrank.commit.shards import Shard, ShardTask
 from beamrank.errors import DataError
+from beamrank.formats.topic_table import TopicTable
 from beamrank.storage.documents import parse_json, validated
 from beamrank.storage.row_files import open_rows, read_row, write_rows
-from beamrank.topic_table import TopicTable
 
 # One row: a task without its topics, as JSON; `topics` is the digest of these, empty where it has
 # none.

@@ -89,10 +89,10 @@ def verify_stages(output: str, progress: Progress = SILENT) -> Verification:
         parts = [
             check
             for stage in _verify_top(output, found)
-            for check in _verify_stage(output, stage, pool, found)
+            for check in _verify_stage(output, stage, found)
         ]
         for done, finding in enumerate(pool.map(lambda check: check(), parts), 1):
-            found.findings += [] if finding is None else [finding]
+            found.findings += filter(None, [finding])
             progress.update(done, len(parts), "parts")
     return found
 
@@ -140,7 +140,7 @@ def _own_content(folder: str, entry: listing.Entry, place: str = "") -> Iterator
 
 
 def _verify_stage(
-    output: str, stage: StageRecord, pool: ThreadPoolExecutor, found: Verification
+    output: str, stage: StageRecord, found: Verification
 ) -> list[Callable[[], Finding | None]]:
     """Checks a stage's receipts, manifests and small files; returns a check of each part that these
     name.
@@ -156,8 +156,8 @@ def _verify_stage(
 
     def parsed(kind: listing.Kind, document: type[AnyDocument]) -> dict[str, AnyDocument | None]:
         paths = [path for path, entry in entries.items() if entry.is_whole(kind)]
-        contents = pool.map(lambda path: storage.read_bytes(storage.join(url, path)), paths)
-        return dict(zip(paths, map(document.from_json, contents), strict=True))
+        contents = storage.read_files(url, paths)
+        return {path: document.from_json(content) for path, content in contents.items()}
 
     receipts, manifests = parsed(listing.RECEIPT, Receipt), parsed(listing.MANIFEST, Manifest)
     reports = parsed(listing.SCAN, ScanReport)
@@ -311,7 +311,7 @@ def find_garbage(output: str, now: float, least_age_seconds: float) -> list[Garb
     named: set[str] = set()
     for name in names:
         named |= _named(storage.join(output, name), folders[name], current, plans, idle[name])
-    found = []
+    garbage = []
     for name, entries in folders.items():
         for entry in entries:
             reason = _KILLED if entry.temporary else None
@@ -323,8 +323,8 @@ def find_garbage(output: str, now: float, least_age_seconds: float) -> list[Garb
                 reason = None if entry.name in named or _names(plans, entry) else entry.kind.unused
             if reason is not None and is_old(entry.state):
                 path = storage.join(name, entry.path) if name else entry.path
-                found.append(Garbage(path, entry.state.size_bytes, reason))
-    return [each for each in found if not storage.leads_away(output, each.file)]
+                garbage.append(Garbage(path, entry.state.size_bytes, reason))
+    return [file for file in garbage if not storage.leads_away(output, file.file)]
 
 
 def _values(plan: str) -> dict[str, Any]:
@@ -366,17 +366,13 @@ def _named(
             }
     to_resume = _to_resume(current, storage.name(url))
     resumed = None if to_resume is None or not is_idle else {*sealed, *to_resume}
-    whole = [entry.name for entry in entries if entry.is_whole(listing.RECEIPT)]
-    receipts = sorted(name for name in whole if resumed is None or name in resumed)
-    contents = storage.read_files(storage.join(url, listing.RECEIPTS), receipts).values()
-    kept = [
-        each for each in (*sealed.values(), *map(Receipt.from_json, contents)) if each is not None
-    ]
+    names = [entry.name for entry in entries if entry.is_whole(listing.RECEIPT)]
+    receipts = sorted(name for name in names if resumed is None or name in resumed)
+    kept = [*sealed.values(), *Receipt.read(storage.join(url, listing.RECEIPTS), receipts)]
     scans = [
         entry.name for entry in entries if entry.is_whole(listing.SCAN) and _names(plans, entry)
     ]
-    contents = storage.read_files(storage.join(url, listing.SCANS), scans).values()
-    reports = [each for each in map(ScanReport.from_json, contents) if each is not None]
+    reports = ScanReport.read(storage.join(url, listing.SCANS), scans)
     return {
         *receipts,
         *(receipt.part for receipt in kept),
@@ -389,19 +385,19 @@ def _to_resume(current: Plan, name: str) -> set[str] | None:
     """The names of the current plan's receipts; None while an input is unfinished, which leaves
     them unknown.
     """
-    stage = next((each for each in current.stages if each.name == name), None)
+    stage = next((stage for stage in current.stages if stage.name == name), None)
     if stage is None:
         return set()
     inputs = [manifest for manifest in map(current.gather, stage.inputs) if manifest is not None]
     if len(inputs) < len(stage.inputs):
         return None
     return {
-        listing.RECEIPT.name(each, shard)
-        for shard, each in enumerate(current.shard_digests(stage, inputs))
+        listing.RECEIPT.name(shard_digest, shard)
+        for shard, shard_digest in enumerate(current.shard_digests(stage, inputs))
     }
 
 
 def remove_garbage(output: str, garbage: Iterable[Garbage]) -> None:
     """Removes files, receipts before the parts that they name."""
-    for each in sorted(garbage, key=lambda one: f"/{listing.RECEIPTS}/" not in one.file):
-        storage.remove(storage.join(storage.absolute(output), each.file))
+    for file in sorted(garbage, key=lambda one: f"/{listing.RECEIPTS}/" not in one.file):
+        storage.remove(storage.join(storage.absolute(output), file.file))

@@ -173,9 +173,9 @@ def list_folder(url: str, folder: str = "", kinds: Sequence[Kind] = _OF_STAGE) -
         matches = (
             (kind, re.fullmatch(kind.pattern, final)) for kind in kinds if kind.folder == folder
         )
-        kind, found = next(((kind, found) for kind, found in matches if found), (None, None))
+        kind, match = next(((kind, match) for kind, match in matches if match), (None, None))
         if temporary or kind is not None:
-            groups = {} if found is None else found.groupdict()
+            groups = {} if match is None else match.groupdict()
             number, short = int(groups.get("number") or -1), groups.get("digest", "")
             entries.append(
                 Entry(
@@ -212,11 +212,11 @@ def list_ranges(url: str, prefix: str) -> dict[int, tuple[str, int]]:
     """The files of one list of needed docs in a stage's folder, by range: the URL and size of
     each.
     """
-    whole = [
+    entries = [
         entry
         for entry in list_folder(url)
         if entry.is_whole(NEEDED) and entry.name.startswith(prefix)
     ]
     return {
-        entry.number: (storage.join(url, entry.path), entry.state.size_bytes) for entry in whole
+        entry.number: (storage.join(url, entry.path), entry.state.size_bytes) for entry in entries
     }

@@ -92,10 +92,10 @@ def _entries(output: str, own: str = "") -> Iterator[tuple[str, bool]]:
     states = file_states(output)
     now = states[own].modified_seconds if own in states else time.time()
     for name, (_, modified) in states.items():
-        found = re.fullmatch(LAUNCHER.pattern, name)
-        if found is not None and name != own:
+        match = re.fullmatch(LAUNCHER.pattern, name)
+        if match is not None and name != own:
             age = None if now is None or modified is None else now - modified
-            place = storage.join(output, name), found["machine"]
+            place = storage.join(output, name), match["machine"]
             with storage.holder_ended(*place, age, _ENDED_SECONDS) as ended:
                 yield name, ended
 

@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, StageFolder
+from beamrank.commit.schemas import candidates_table
 from beamrank.commit.shards import find_shards
 from beamrank.commit.stage import Stage
 from beamrank.errors import PreflightError
 from beamrank.formats.run_writer import RUN_TABLE, scores_of_query
-from beamrank.join.schemas import candidates_table
 from beamrank.ranking.rankings import Rankings
 
 
@@ -35,7 +35,7 @@ class ShardParts:
         """The rankings after a stage, by query_id."""
         if name not in self._rankings:
             self._rankings[name] = self.rank(
-                next(each for each in self.stages if each.name == name)
+                next(stage for stage in self.stages if stage.name == name)
             )
         return self._rankings[name]
 
@@ -47,42 +47,37 @@ class ShardParts:
 
     def before(self, name: str) -> Rankings | None:
         """The rankings that a stage re-ranks; None for the first stage."""
-        place = [each.name for each in self.stages].index(name)
+        place = [stage.name for stage in self.stages].index(name)
         return self.rankings(self.stages[place - 1].name) if place else None
 
     def table(self, name: str, rankings: Rankings) -> Any:
         """Rankings of a stage as a table of `RUN_TABLE`; raises DataError for a score that is not
         finite in float32.
         """
-        counts = [len(each.doc_ids) for each in rankings.values()]
+        counts = [len(ranking.doc_ids) for ranking in rankings.values()]
         scores = [
-            scores_of_query(query_id, each.scores.tolist()) for query_id, each in rankings.items()
+            scores_of_query(query_id, ranking.scores.tolist())
+            for query_id, ranking in rankings.items()
         ]
         table = candidates_table(
-            list(rankings), [each.doc_ids for each in rankings.values()], scores
+            list(rankings), [ranking.doc_ids for ranking in rankings.values()], scores
         )
-        raw = np.concatenate([np.empty(0), *(each.scores for each in rankings.values())])
-        scored = np.repeat([each.scored for each in rankings.values()], counts)
-        stages = [stage for each in self._ranked_by(name, rankings).values() for stage in each]
+        raw = np.concatenate([np.empty(0), *(ranking.scores for ranking in rankings.values())])
+        scored = np.repeat([ranking.scored for ranking in rankings.values()], counts)
+        names = [stage.name for stage in self.stages]
+        chain = {before: self.rankings(before) for before in names[: names.index(name)]}
+        # The stage that scored a doc last gave it its place.
+        stage_of = {
+            (query_id, doc_id): stage
+            for stage, by_query in {**chain, name: rankings}.items()
+            for query_id, ranking in by_query.items()
+            for doc_id in ranking.doc_ids[: ranking.scored]
+        }
+        stages = [
+            stage_of[one, doc_id] for one, ranking in rankings.items() for doc_id in ranking.doc_ids
+        ]
         by_stage = pa.array(raw, mask=table["rank"].to_numpy() > scored)
         return pa.table([*table.columns, pa.array(stages, pa.string()), by_stage], schema=RUN_TABLE)
-
-    def _ranked_by(self, name: str, rankings: Rankings) -> dict[str, list[str]]:
-        """The stage that each doc's place comes from, by query_id: the one that scored it last."""
-        before = self.before(name)
-        by_doc: dict[str, dict[str, str]] = {}
-        if before is not None:
-            previous = self.stages[[each.name for each in self.stages].index(name) - 1].name
-            earlier = self._ranked_by(previous, before)
-            by_doc = {
-                one: dict(zip(each.doc_ids, earlier[one], strict=True))
-                for one, each in before.items()
-            }
-        return {
-            query_id: [name] * each.scored
-            + [by_doc[query_id][doc_id] for doc_id in each.doc_ids[each.scored :]]
-            for query_id, each in rankings.items()
-        }
 
 
 def sealed_stages(plan: Plan) -> dict[str, Manifest]:
@@ -92,10 +87,10 @@ def sealed_stages(plan: Plan) -> dict[str, Manifest]:
         PreflightError: stages are not finished; it names them, and how to run them or to do without
             them.
     """
-    found = plan.manifests(StageFolder.seal)
-    missing = [stage for stage in plan.stages if stage.name not in found]
+    manifests = plan.manifests(StageFolder.seal)
+    missing = [stage for stage in plan.stages if stage.name not in manifests]
     if not missing:
-        return found
+        return manifests
     steps = ", then ".join(
         f"--stage {step}" for step in dict.fromkeys(stage.step for stage in missing)
     )

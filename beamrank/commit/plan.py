@@ -30,6 +30,7 @@ from beamrank.commit.stage import StageRecord
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.formats.corpora import DigestedCorpus
 from beamrank.formats.files import hash_files
+from beamrank.formats.topic_table import TopicTable
 from beamrank.storage import files as storage
 from beamrank.storage.documents import (
     checked_json,
@@ -41,7 +42,6 @@ from beamrank.storage.documents import (
 from beamrank.storage.globs import relative_to, resolved_in
 from beamrank.storage.streams import errors_as
 from beamrank.storage.urls import refuse_credentials
-from beamrank.topic_table import TopicTable
 
 # Raised whenever a stage would write other bytes from the same input.
 ENGINE_VERSION = 6
@@ -94,7 +94,9 @@ class _Stored:
 
     def with_paths(self, change: Callable[[str], str]) -> "_Stored":
         """The same with other paths; `keys` of stages hold none."""
-        stages = (replace(each, settings=with_texts(each.settings, change)) for each in self.stages)
+        stages = (
+            replace(stage, settings=with_texts(stage.settings, change)) for stage in self.stages
+        )
         config, qrels = with_texts([self.config, self.qrels], change)
         return replace(self, stages=tuple(stages), config=config, qrels=qrels)
 
@@ -221,7 +223,7 @@ class Plan:
             self.engine_version,
             stage.type_name,
             stage.keys,
-            [each.part_sha256 for each in inputs],
+            [receipt.part_sha256 for receipt in inputs],
             own,
         ]
         return digest([*values, of_all] if stage.waits_for else values)
@@ -233,7 +235,7 @@ class Plan:
             stage, dict(zip(stage.inputs, inputs, strict=True)).get(stage.waits_for)
         )
         return tuple(
-            self.shard_digest(stage, at, [each.receipts[at] for each in inputs], of_all)
+            self.shard_digest(stage, at, [manifest.receipts[at] for manifest in inputs], of_all)
             for at in shards
         )
 
@@ -266,7 +268,7 @@ class Plan:
         """The tasks of a stage's shards, given its sealed inputs."""
         assert not stage.waits_for
         return [
-            self.task(stage, shard, [each.receipts[shard] for each in inputs])
+            self.task(stage, shard, [manifest.receipts[shard] for manifest in inputs])
             for shard in range(len(self.shards))
         ]
 
@@ -280,13 +282,13 @@ class Plan:
         needed = {stage.name for stage in self.stages} if name is None else {name}
         for stage in reversed(self.stages):
             needed |= set(stage.inputs) if stage.name in needed else set()
-        found: dict[str, Manifest] = {}
+        manifests: dict[str, Manifest] = {}
         for stage in self.stages:
-            if stage.name in needed and found.keys() >= set(stage.inputs):
-                digests = self.shard_digests(stage, [found[each] for each in stage.inputs])
+            if stage.name in needed and manifests.keys() >= set(stage.inputs):
+                digests = self.shard_digests(stage, list(map(manifests.__getitem__, stage.inputs)))
                 manifest = find(self.folder(stage.name), stage.name, digests)
-                found |= {} if manifest is None else {stage.name: manifest}
-        return found
+                manifests |= {} if manifest is None else {stage.name: manifest}
+        return manifests
 
     def seal(self, name: str) -> Manifest | None:
         """A stage's manifest; seals the stage if all receipts exist. None while it or an input is
@@ -334,7 +336,7 @@ class Plan:
             PreflightError: a link in the place of a folder, such as one to a disk, leads nowhere.
         """
         stages = [stage.name for stage in self.stages]
-        for name in (*FOLDERS, *stages, *(f"{each}/{RECEIPTS}" for each in stages)):
+        for name in (*FOLDERS, *stages, *(f"{stage}/{RECEIPTS}" for stage in stages)):
             url = storage.join(self.output, name)
             if storage.is_link(url) and not storage.is_folder(url) and name != RUNS:
                 raise PreflightError(
@@ -435,11 +437,8 @@ def load_plan(output: str, name: str) -> Plan:
 
 def config_digest(values: Mapping[str, Any], output: str) -> str:
     """The digest of a configuration, wherever its output is with what belongs to it."""
-    return digest(with_texts(_decisive(values), partial(relative_to, output)))
-
-
-def _decisive(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key not in ("output", "reuse")}
+    decisive = {key: value for key, value in values.items() if key not in ("output", "reuse")}
+    return digest(with_texts(decisive, partial(relative_to, output)))
 
 
 def _stored(values: Mapping[str, Any], output: str) -> _Stored:

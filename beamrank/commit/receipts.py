@@ -11,10 +11,10 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cache
-from typing import Annotated, Any
+from functools import cache, partial
+from typing import Annotated, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -42,6 +42,7 @@ ROW_GROUP_ROWS = 1 << 16
 
 # The digests of all shards, in order, or those of some by shard.
 ShardDigests = Iterable[str] | Mapping[int, str]
+_Document = TypeVar("_Document", bound=Document)
 _log = logging.getLogger(__name__)
 
 
@@ -150,6 +151,16 @@ def why_broken(receipt: Receipt | None, shard_digest: str, sizes: Mapping[str, i
     return None
 
 
+def _published(url: str, document: _Document, read: Callable[[], _Document | None]) -> _Document:
+    """Publishes a document, and returns the valid one: another process's if that was first."""
+    if not storage.publish(url, document.to_json()):
+        first = read()
+        if first is not None:
+            return first
+        storage.replace(url, document.to_json())
+    return document
+
+
 @dataclass(frozen=True)
 class StageFolder:
     """A stage's folder: commits its shards, and reads the committed parts."""
@@ -234,12 +245,7 @@ class StageFolder:
         )
         storage.publish_content(self.part_url(receipt), content)
         url = self._receipt_url(shard, shard_digest)
-        if not storage.publish(url, receipt.to_json()):
-            first = self.receipt(shard, shard_digest)
-            if first is not None:
-                return first
-            storage.replace(url, receipt.to_json())
-        return receipt
+        return _published(url, receipt, partial(self.receipt, shard, shard_digest))
 
     def receipts(self, shard_digests: ShardDigests) -> dict[int, Receipt]:
         """The valid receipts: they parse, their digest is the shard's, and their part exists with
@@ -251,11 +257,11 @@ class StageFolder:
         """Removes invalid receipts, so that shards are redone and counts of names are right;
         returns the others.
         """
-        whole, broken = self._read(shard_digests)
+        receipts, broken = self._read(shard_digests)
         for url, reason in broken.items():
             _log.warning("%s is discarded, and its shard is done again: %s", url, reason)
             storage.remove(url)
-        return whole
+        return receipts
 
     def _read(self, shard_digests: ShardDigests) -> tuple[dict[int, Receipt], dict[str, str]]:
         """The valid receipts, and the URLs of the others with what is wrong with them."""
@@ -263,22 +269,24 @@ class StageFolder:
         of_shards = (
             shard_digests if isinstance(shard_digests, Mapping) else dict(enumerate(shard_digests))
         )
-        names = {listing.RECEIPT.name(each, shard): shard for shard, each in of_shards.items()}
-        contents = storage.read_files(
-            self._receipts_url, [name for name in names if name in present]
-        )
+        names = {
+            listing.RECEIPT.name(shard_digest, shard): shard
+            for shard, shard_digest in of_shards.items()
+        }
+        listed = list(filter(present.__contains__, names))
+        contents = storage.read_files(self._receipts_url, listed)
         # Listed last: parts are published before their receipts, so the part of each of these
         # receipts is listed.
         sizes = storage.sizes_bytes(self.url)
-        whole, broken = {}, {}
+        receipts, broken = {}, {}
         for name, content in contents.items():
             receipt, shard = Receipt.from_json(content), names[name]
             reason = why_broken(receipt, of_shards[shard], sizes)
             if receipt is not None and reason is None:
-                whole[shard] = receipt
+                receipts[shard] = receipt
             else:
                 broken[storage.join(self._receipts_url, name)] = str(reason)
-        return whole, broken
+        return receipts, broken
 
     def receipt(self, shard: int, shard_digest: str) -> Receipt | None:
         """One shard's receipt, if it is valid."""
@@ -304,33 +312,28 @@ class StageFolder:
         present = file_states(self._receipts_url)
         done = {
             shard
-            for shard, each in enumerate(shard_digests)
-            if listing.RECEIPT.name(each, shard) in present
+            for shard, shard_digest in enumerate(shard_digests)
+            if listing.RECEIPT.name(shard_digest, shard) in present
         }
         return done, present
 
-    def manifest(
-        self, shard_digests: tuple[str, ...], *, any_parts: bool = False
-    ) -> Manifest | None:
-        """The manifest over exactly these shards, if it and, unless `any_parts`, every part that it
-        names exist.
-        """
+    def manifest(self, shard_digests: tuple[str, ...]) -> Manifest | None:
+        """The manifest over exactly these shards, if it and every part that it names exist."""
+        manifest = self._sealed(shard_digests)
+        if manifest is None:
+            return None
+        sizes = storage.sizes_bytes(self.url)
+        parts = {receipt.part: receipt.part_bytes for receipt in manifest.receipts}
+        return manifest if parts.items() <= sizes.items() else None
+
+    def _sealed(self, shard_digests: tuple[str, ...]) -> Manifest | None:
+        """The manifest over exactly these shards, whether its parts exist or not."""
         try:
-            found = Manifest.from_json(storage.read_bytes(self._manifest_url(shard_digests)))
+            manifest = Manifest.from_json(storage.read_bytes(self._manifest_url(shard_digests)))
         except FileNotFoundError:
             return None
-        if (
-            found is None
-            or found.digest != digest(shard_digests)
-            or found.shard_digests != shard_digests
-        ):
-            return None
-        sizes = {} if any_parts else storage.sizes_bytes(self.url)
-        return (
-            found
-            if any_parts or all(sizes.get(each.part) == each.part_bytes for each in found.receipts)
-            else None
-        )
+        is_same = manifest is not None and manifest.shard_digests == shard_digests
+        return manifest if is_same else None
 
     def _manifest_url(self, shard_digests: tuple[str, ...]) -> str:
         return storage.join(self.url, listing.manifest_name(shard_digests))
@@ -343,9 +346,7 @@ class StageFolder:
 
     def stated(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
         """Like `gather`, also if parts that the manifest names are missing."""
-        return self.manifest(shard_digests, any_parts=True) or self._of_receipts(
-            stage, shard_digests
-        )
+        return self._sealed(shard_digests) or self._of_receipts(stage, shard_digests)
 
     def _of_receipts(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
         """The manifest of a finished stage. Receipts are read only if none is missing by name."""
@@ -364,17 +365,13 @@ class StageFolder:
 
         Sealing twice changes nothing.
         """
-        sealed = self.manifest(shard_digests)
-        if sealed is not None:
-            return sealed
+        manifest = self.manifest(shard_digests)
+        if manifest is not None:
+            return manifest
         manifest = self._of_receipts(stage, shard_digests)
-        if manifest is not None and not storage.publish(
-            self._manifest_url(shard_digests), manifest.to_json()
-        ):
-            first = self.manifest(shard_digests)
-            if first is not None:
-                return first
-            storage.replace(self._manifest_url(shard_digests), manifest.to_json())
+        if manifest is not None:
+            url = self._manifest_url(shard_digests)
+            manifest = _published(url, manifest, partial(self.manifest, shard_digests))
         return manifest
 
     def sweep(self, shard_digests: tuple[str, ...]) -> None:

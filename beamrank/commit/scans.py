@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from beamrank.commit import listing
@@ -92,16 +93,19 @@ def read_scans(folder: str, corpus_digest: str) -> ScanReport:
         for entry in listing.list_folder(folder, listing.SCANS)
         if entry.is_whole(listing.SCAN) and entry.digest == corpus_digest[:SHORT]
     ]
-    contents = storage.read_files(storage.join(folder, listing.SCANS), names).values()
-    reports = [report for report in map(ScanReport.from_json, contents) if report is not None]
-    first = reports[0] if reports else ScanReport(0, 0, 0, ())
+    reports = ScanReport.read(storage.join(folder, listing.SCANS), names)
+    first = next(iter(reports), ScanReport(0, 0, 0, ()))
+    docs, bad_rows, seconds, twice_encoded = (
+        sum(map(attrgetter(name), reports))
+        for name in ("docs", "bad_rows", "seconds", "twice_encoded")
+    )
     return ScanReport(
         unit=len(reports),
-        docs=sum(one.docs for one in reports),
-        bad_rows=sum(one.bad_rows for one in reports),
+        docs=docs,
+        bad_rows=bad_rows,
         examples=tuple(example for report in reports for example in report.examples)[:5],
-        seconds=sum(one.seconds for one in reports),
-        twice_encoded=sum(one.twice_encoded for one in reports),
+        seconds=seconds,
+        twice_encoded=twice_encoded,
         twice_example=next((one.twice_example for one in reports if one.twice_example), ""),
         remark=first.remark if all(one.remark for one in reports) else "",
         kind=first.kind,

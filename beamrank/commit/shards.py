@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -17,14 +17,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.schemas import FILE_ROWS, topics_like
 from beamrank.commit.stage import StageRecord
-from beamrank.join.schemas import FILE_ROWS, topics_like
+from beamrank.formats.topic_table import TopicTable
 from beamrank.records import BM25_TEXT, Topic
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, RowRange
 from beamrank.storage.documents import SHORT, digest, hashes64, holds_content
-from beamrank.topic_table import TopicTable
 
+Hashes: TypeAlias = npt.NDArray[np.uint64]
+Places: TypeAlias = npt.NDArray[np.int64]
 # A shard has 16 topics; from 4,096 shards on as many as keep it at 160 or fewer.
 TOPICS_PER_SHARD = 16
 _MANY_SHARDS, _MOST_TOPICS_PER_SHARD = 4096, 160
@@ -36,7 +38,7 @@ _PARQUET = {
     "use_dictionary": False,
     "write_page_checksum": True,
 }
-# Those that are held, by their file: plans with the same topics share them.
+# Loaded tables by the name of their file: plans with the same topics share one.
 _read: "WeakValueDictionary[str, Shards]" = WeakValueDictionary()
 
 
@@ -63,7 +65,7 @@ class Shard:
 class Shards:
     """All shards of a plan, over one Arrow table; a `Shard` is made when it is read.
 
-    The table has the schema `topics_like` or FILE_ROWS of `beamrank.join.schemas`, sorted by shard.
+    The table has the schema `topics_like` or FILE_ROWS of `schemas`, sorted by shard.
     """
 
     def __init__(self, table: Any) -> None:
@@ -108,13 +110,13 @@ class Shards:
         return self.table.slice(start, end - start)
 
     @cached_property
-    def first_hashes(self) -> npt.NDArray[np.uint64]:
+    def first_hashes(self) -> Hashes:
         """The lowest hash of a query_id of each shard, uint64[shards], ascending: see
         `find_shards`.
         """
         return self.firsts(_hashes(self.table))
 
-    def firsts(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    def firsts(self, hashes: Hashes) -> Hashes:
         """The lowest of some numbers of topics, uint64[topics], for each shard."""
         return np.minimum.reduceat(hashes, self._starts[:-1])
 
@@ -245,9 +247,7 @@ def _sorted_shards(
         pa.default_memory_pool().release_unused()
 
 
-def find_shards(
-    first_hashes: npt.NDArray[np.uint64], query_ids: Iterable[str]
-) -> npt.NDArray[np.int64]:
+def find_shards(first_hashes: Hashes, query_ids: Iterable[str]) -> Places:
     """The shard in which each query is if it is a topic of the plan: int64[n].
 
     Shards are ranges of the hash of query_ids, so `Shards.first_hashes` alone tells: no table of
@@ -256,9 +256,7 @@ def find_shards(
     return _places(first_hashes, hashes64(query_ids))
 
 
-def _places(
-    first_hashes: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64]
-) -> npt.NDArray[np.int64]:
+def _places(first_hashes: Hashes, hashes: Hashes) -> Places:
     return np.maximum(np.searchsorted(first_hashes, hashes, side="right") - 1, 0)
 
 
@@ -272,8 +270,8 @@ class SharedTopics(NamedTuple):
         earlier: int64[n], these shards.
     """
 
-    starts: npt.NDArray[np.int64]
-    earlier: npt.NDArray[np.int64]
+    starts: Places
+    earlier: Places
 
     @classmethod
     def of(cls, later: Shards, earlier: Shards) -> Self:
@@ -282,8 +280,8 @@ class SharedTopics(NamedTuple):
         # In the order of the hashes, and so of the shards of both.
         shared = np.intersect1d(*hashes)
         mine, theirs = (
-            _places(each.firsts(own), shared)
-            for each, own in zip((later, earlier), hashes, strict=True)
+            _places(shards.firsts(own), shared)
+            for shards, own in zip((later, earlier), hashes, strict=True)
         )
         is_new = np.ones(len(shared), np.bool_)
         is_new[1:] = (np.diff(mine) > 0) | (np.diff(theirs) > 0)
@@ -291,8 +289,8 @@ class SharedTopics(NamedTuple):
 
     def shards(self, later: int) -> list[int]:
         """The shards of the earlier plan that have topics of a shard, ascending."""
-        found: list[int] = self.earlier[slice(*self.starts[later : later + 2])].tolist()
-        return found
+        shards: list[int] = self.earlier[slice(*self.starts[later : later + 2])].tolist()
+        return shards
 
 
 def default_shards(topics: int) -> int:
@@ -316,7 +314,7 @@ def cut_rows(files: Iterable[tuple[DigestedFile, int]], shard_rows: int) -> Shar
     ]
     return Shards(
         pa.Table.from_pylist(
-            [{"shard": index, **each} for index, each in enumerate(ranges)], FILE_ROWS
+            [{"shard": index, **rows} for index, rows in enumerate(ranges)], FILE_ROWS
         )
     )
 
@@ -331,7 +329,7 @@ def first_topics(topics: Sequence[Topic], limit: int | None) -> Sequence[Topic]:
     return TopicTable(table.take(order[:limit]))
 
 
-def _hashes(topics: Any) -> npt.NDArray[np.uint64]:
+def _hashes(topics: Any) -> Hashes:
     """The hash of each query_id: uint64[n]."""
     batches = [
         hashes64(batch.column(0).to_pylist())

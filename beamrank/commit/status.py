@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -64,19 +65,25 @@ class Pace(NamedTuple):
             finished: when each thing was finished, and how many seconds it took.
             pause_seconds: a new stretch begins after a longer pause than this.
         """
-        found: Self | None = None
+        pace: Self | None = None
         for end, seconds in sorted(finished):
-            if found is None or end - seconds - found.last > pause_seconds:
-                found = cls(end - seconds, end, 1)
+            if pace is None or end - seconds - pace.last > pause_seconds:
+                pace = cls(end - seconds, end, 1)
             else:
-                found = cls(min(found.start, end - seconds), end, found.done + 1)
-        return found
+                pace = cls(min(pace.start, end - seconds), end, pace.done + 1)
+        return pace
 
 
-def _sums(receipts: Iterable[Receipt], *names: str) -> list[int]:
-    """The sum of each of some counts."""
-    counts = [receipt.counts for receipt in receipts]
-    return [sum(each.get(name, 0) for each in counts) for name in names]
+def total_counts(receipts: Iterable[Receipt]) -> Counter[str]:
+    """The sums of the counts of receipts."""
+    counts: Counter[str] = Counter()
+    for receipt in receipts:
+        counts.update(receipt.counts)
+    return counts
+
+
+def _ratio(inferences: int, of: float) -> float | None:
+    return round(inferences / of, 1) if inferences and of else None
 
 
 @dataclass(frozen=True)
@@ -98,9 +105,9 @@ class Retry(Document):
 
 def _read_retries(plan: Plan) -> list[Retry]:
     names = [name for name in storage.sizes_bytes(plan.output) if re.fullmatch(RETRY.pattern, name)]
-    found = map(Retry.from_json, storage.read_files(plan.output, names).values())
-    of_plan = [each for each in found if each is not None and each.plan == plan.digest]
-    return sorted(of_plan, key=lambda each: each.retried_seconds)
+    retries = Retry.read(plan.output, names)
+    of_plan = (retry for retry in retries if retry.plan == plan.digest)
+    return sorted(of_plan, key=lambda retry: retry.retried_seconds)
 
 
 @dataclass(frozen=True)
@@ -164,23 +171,23 @@ def read_receipts(plan: Plan) -> dict[str, Mapping[int, Receipt]]:
 
     None counts for a shard whose part an input lacks, since its digest is unknown.
     """
-    found: dict[str, Mapping[int, Receipt]] = {}
+    by_stage: dict[str, Mapping[int, Receipt]] = {}
     for stage in plan.stages:
-        folder, before = plan.folder(stage.name), [found[each] for each in stage.inputs]
+        folder, before = plan.folder(stage.name), [by_stage[name] for name in stage.inputs]
         of_all = plan.digest_of_all(stage)
         digests = {
-            shard: plan.shard_digest(stage, shard, [each[shard] for each in before], of_all)
+            shard: plan.shard_digest(stage, shard, [receipts[shard] for receipts in before], of_all)
             for shard in range(len(plan.shards) if of_all or not stage.waits_for else 0)
-            if all(shard in each for each in before)
+            if all(shard in receipts for receipts in before)
         }
         # A sealed stage is read from its manifest: a request, not one a shard.
         manifest = (
             folder.manifest(tuple(digests.values())) if len(digests) == len(plan.shards) else None
         )
-        found[stage.name] = (
+        by_stage[stage.name] = (
             folder.receipts(digests) if manifest is None else dict(enumerate(manifest.receipts))
         )
-    return found
+    return by_stage
 
 
 def run_eta_seconds(stages: Sequence[StageStatus]) -> float | None:
@@ -198,31 +205,34 @@ def _stage_status(
 ) -> StageStatus:
     left = len(plan.shards) - len(receipts)
     done = receipts.values()
-    scan = ScanReport(0, 0, 0, ())
+    scan, pause = ScanReport(0, 0, 0, ()), _PAUSE_SECONDS
     if stage.scan_digest is not None:
         scan = read_scans(plan.folder(stage.name).url, stage.scan_digest)
-    names = ("queries", "inferences", "reused", "tokens", "padded_tokens")
-    queries, inferences, reused, tokens, padded = _sums(done, *names)
-    answered = inferences + reused
-    work = sum(receipt.seconds for receipt in done)
-    pace = _pace(stage, receipts) if left else None
-    running = pace is not None and now - pace.last <= _pause(stage) + max(
-        receipt.seconds for receipt in done
+        pause = _SCAN_PAUSE_SECONDS
+    counts = total_counts(done)
+    inferences, tokens, padded = (
+        counts[name] for name in ("inferences", "tokens", "padded_tokens")
     )
-    eta = None if pace is None else round(pace.seconds_left(left, now if running else pace.last), 1)
+    work = sum(receipt.seconds for receipt in done)
+    finished = [(receipt.committed_seconds, receipt.seconds) for receipt in done]
+    eta, elapsed = None if left else 0.0, None
+    if left and (pace := Pace.of_last_stretch(finished, pause)) is not None:
+        running = now - pace.last <= pause + max(receipt.seconds for receipt in done)
+        eta = round(pace.seconds_left(left, now if running else pace.last), 1)
+        elapsed = round(now - pace.start, 1) if running else None
     return StageStatus(
         stage=stage.name,
         shards=len(plan.shards),
         done=len(done),
         at_work=_read_work(plan.folder(stage.name).url, receipts, now) if left else (),
         bad_rows=sum(receipt.bad_rows for receipt in done) + scan.bad_rows,
-        eta_seconds=eta if left else 0.0,
-        elapsed_seconds=round(now - pace.start, 1) if pace is not None and running else None,
+        eta_seconds=eta,
+        elapsed_seconds=elapsed,
         inferences=inferences,
-        reused=reused,
+        reused=counts["reused"],
         seconds=round(work + scan.seconds, 3),
-        inferences_per_second=round(inferences / work, 1) if inferences and work else None,
-        inferences_per_query=round(answered / queries, 1) if answered and queries else None,
+        inferences_per_second=_ratio(inferences, work),
+        inferences_per_query=_ratio(inferences + counts["reused"], counts["queries"]),
         tokens=tokens or None,
         padding_share=round(1 - tokens / padded, 4) if padded else None,
         retries=tuple(retry.reason for retry in retries if retry.stage == stage.name),
@@ -237,17 +247,7 @@ def _read_work(folder: str, receipts: Mapping[int, Receipt], now: float) -> tupl
         and entry.number not in receipts
         and now - (entry.state.modified_seconds or 0.0) < _LOST_SECONDS
     ]
-    contents = storage.read_files(storage.join(folder, RECEIPTS), names).values()
-    return tuple(work for work in map(Working.from_json, contents) if work is not None)
-
-
-def _pace(stage: StageRecord, receipts: Mapping[int, Receipt]) -> Pace | None:
-    finished = [(receipt.committed_seconds, receipt.seconds) for receipt in receipts.values()]
-    return Pace.of_last_stretch(finished, _pause(stage))
-
-
-def _pause(stage: StageRecord) -> float:
-    return _PAUSE_SECONDS if stage.scan_digest is None else _SCAN_PAUSE_SECONDS
+    return tuple(Working.read(storage.join(folder, RECEIPTS), names))
 
 
 @dataclass(frozen=True)
@@ -275,8 +275,10 @@ def shard_attempts(plan: Plan, shard: int) -> Iterator[Attempt]:
         of_all = plan.digest_of_all(stage)
         is_known = len(inputs) == len(stage.inputs) and bool(of_all) == bool(stage.waits_for)
         digest = plan.shard_digest(stage, shard, inputs, of_all) if is_known else None
-        entries = [each for each in list_stage(plan.folder(stage.name).url) if each.number == shard]
-        parts = {each.name: each.state.size_bytes for each in entries if each.is_whole(PART)}
+        entries = [
+            entry for entry in list_stage(plan.folder(stage.name).url) if entry.number == shard
+        ]
+        parts = {entry.name: entry.state.size_bytes for entry in entries if entry.is_whole(PART)}
         named: set[str] = set()
         for entry in entries:
             if entry.kind is RECEIPT:

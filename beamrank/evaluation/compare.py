@@ -87,17 +87,17 @@ AGREEMENTS: dict[str, Callable[[DocIds, DocIds], float | None]] = {
 def agreement(one: Mapping[str, DocIds], other: Mapping[str, DocIds]) -> Agreement:
     """How far two runs agree on the topics that both have."""
     topics = [query_id for query_id in one if query_id in other]
-    found = {
-        name: [method(one[each], other[each]) for each in topics]
+    by_method = {
+        name: [method(one[query_id], other[query_id]) for query_id in topics]
         for name, method in AGREEMENTS.items()
     }
-    return Agreement(len(topics), {name: mean(values) for name, values in found.items()})
+    return Agreement(len(topics), {name: mean(values) for name, values in by_method.items()})
 
 
 def mean(values: Sequence[float | None]) -> float | None:
     """The mean of those that are defined; None if there are none."""
-    found = [value for value in values if value is not None]
-    return sum(found) / len(found) if found else None
+    defined = [value for value in values if value is not None]
+    return sum(defined) / len(defined) if defined else None
 
 
 @dataclass
@@ -141,11 +141,8 @@ class ComparedRun:
         """The mean; the difference, p, p corrected, and the topics that are better, equal and
         worse.
         """
-        found = self.differences.get(measure)
-        tested: list[Cell] = [None] * 6
-        if found is not None:
-            p_values = (found.p_value, self.corrected.get(measure))
-            tested = [found.difference, *p_values, found.better, found.equal, found.worse]
+        difference = self.differences.get(measure)
+        tested = difference.cells(self.corrected.get(measure)) if difference else [None] * 6
         return [self.name, measure, mean, *tested]
 
 
@@ -172,22 +169,15 @@ class RunComparison:
         """A row for each measure and agreement of each run."""
         columns = [Column("run"), Column("measure"), Column("mean", MEAN)]
         if self.queries is not None:
-            columns += [
-                Column("diff", DIFFERENCE),
-                Column("p", P_VALUE),
-                Column(f"p ({self.correction})", P_VALUE),
-            ]
-            columns += [Column(name, COUNT) for name in ("wins", "ties", "losses")]
+            columns += tested_columns("diff", self.correction)
         rows = [
-            each.row(name, each.measures[name])
-            for name in self.runs[0].measures
-            for each in self.runs
+            run.row(name, run.measures[name]) for name in self.runs[0].measures for run in self.runs
         ]
         rows += [
-            each.row(name, each.agreement.means[name])
+            run.row(name, run.agreement.means[name])
             for name in AGREEMENTS
-            for each in self.runs
-            if each.agreement
+            for run in self.runs
+            if run.agreement
         ]
         return Table(columns, [row[: len(columns)] for row in rows])
 
@@ -198,8 +188,15 @@ class RunComparison:
             "queries": self.queries,
             "test": self.test,
             "correction": self.correction,
-            "runs": [each.as_object() for each in self.runs],
+            "runs": [run.as_object() for run in self.runs],
         }
+
+
+def tested_columns(difference: str, correction: str) -> list[Column]:
+    """The columns of `Comparison.cells`."""
+    p_values = [Column(name, P_VALUE) for name in ("p", f"p ({correction})")]
+    counts = [Column(name, COUNT) for name in ("wins", "ties", "losses")]
+    return [Column(difference, DIFFERENCE), *p_values, *counts]
 
 
 def compare_runs(
@@ -233,13 +230,10 @@ def compare_runs(
     tested = [
         name for name, measure in parse_measures(measures).items() if measure.NAME != NOT_TESTED
     ]
-    qrels = (
-        None
-        if qrels_url is None
-        else read_qrels(qrels_url, hints.qrels, Rejects("qrels", max_bad_rows))
-    )
-    missing = "no qrels: measures, differences and tests need judgments (--qrels)"
-    notes = [missing] if qrels is None else qrels.notes.lines()
+    qrels, notes = None, ["no qrels: measures, differences and tests need judgments (--qrels)"]
+    if qrels_url is not None:
+        qrels = read_qrels(qrels_url, hints.qrels, Rejects("qrels", max_bad_rows))
+        notes = qrels.notes.lines()
     # Notes have whole paths, where the table has room for names.
     shown = names or short_names([baseline_url, *run_urls])
     noted = names or {url: url for url in shown}
@@ -254,11 +248,11 @@ def compare_runs(
         if qrels is None:
             facts[noted[url]] = [*run.notes.facts(), *own_facts(run.order)]
             return run, compared, None
-        found = evaluate_one(run, qrels, measures, f"the run {url}", f"the qrels {qrels_url}")
-        facts[noted[url]] = found.facts()
-        warnings.extend(f"{noted[url]}: {line}" for line in found.evaluation.notes.warnings)
-        compared.measures = found.evaluation.means
-        return run, compared, found.evaluation
+        measured = evaluate_one(run, qrels, measures, f"the run {url}", f"the qrels {qrels_url}")
+        facts[noted[url]] = measured.facts()
+        warnings.extend(f"{noted[url]}: {line}" for line in measured.evaluation.notes.warnings)
+        compared.measures = measured.evaluation.means
+        return run, compared, measured.evaluation
 
     baseline, first, base = read(baseline_url)
     runs = [first]
@@ -292,10 +286,10 @@ def compare_runs(
 
 
 def _correct(runs: Sequence[ComparedRun], tested: Sequence[str], correction: str) -> None:
-    places = [(each, name) for each in runs for name in each.differences if name in tested]
-    p_values = corrected([each.differences[name].p_value for each, name in places], correction)
-    for (each, name), p_value in zip(places, p_values, strict=True):
-        each.corrected[name] = p_value
+    places = [(run, name) for run in runs for name in run.differences if name in tested]
+    p_values = corrected([run.differences[name].p_value for run, name in places], correction)
+    for (run, name), p_value in zip(places, p_values, strict=True):
+        run.corrected[name] = p_value
 
 
 def _test_notes(
@@ -310,15 +304,15 @@ def _test_notes(
         )
     if any(name not in tested for name in others[0].differences):
         yield f"{NOT_TESTED} is not tested: it is the share of docs that the qrels judge"
-    for each in others:
+    for run in others:
         same = [
             name
-            for name, found in each.differences.items()
+            for name, found in run.differences.items()
             if name in tested and found.p_value is None
         ]
         if same:
             yield (
-                f"{names[each.run]}: no topic differs from the baseline, so that p is "
+                f"{names[run.run]}: no topic differs from the baseline, so that p is "
                 f"undefined: {', '.join(same)}"
             )
 

@@ -25,13 +25,13 @@ from beamrank.evaluation.measures import (
     parse_measures,
 )
 from beamrank.formats.excluded import Excluded, own_facts
+from beamrank.formats.id_places import IdMapping, IdPlaces, missing_ids
 from beamrank.formats.qrels import Qrels, QrelsNotes, read_qrels
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Run, RunNotes
 from beamrank.formats.runs import read_run
 from beamrank.formats.schemas import NO_FILE_HINTS, FileHints
 from beamrank.notes import Note, first_few
-from beamrank.storage.id_places import IdMapping, IdPlaces, missing_ids
 
 Rankings: TypeAlias = Iterable[tuple[str, Sequence[str]]]
 
@@ -238,9 +238,9 @@ class Evaluator:
             self._in_run[place] = True
             self._order.append(place)
         if self._fast:
-            found = judged_positions(judged, doc_ids, lambda indices: indices[:, None] + 1)
+            positions = judged_positions(judged, doc_ids, lambda indices: indices[:, None] + 1)
             for column, measure in self._fast:
-                self._values[place, column] = found.values(measure)[0]
+                self._values[place, column] = positions.values(measure)[0]
         if self._columns:
             self._waiting[query_id] = place, doc_ids, judged
             if len(self._waiting) == _TOPICS_AT_ONCE:
@@ -276,9 +276,8 @@ class Evaluator:
     def _notes(self, not_in_run: tuple[str, ...], topics: Collection[str] | Any) -> EvaluationNotes:
         judged, in_run = len(self._judged), len(self._order)
         lacks = first_few(not_in_run)
-        missing = Note(
-            "judged topics that are not in the run", f"{len(not_in_run):,} of {judged:,} ({lacks})"
-        )
+        where = f"{len(not_in_run):,} of {judged:,} ({lacks})"
+        missing = Note("judged topics that are not in the run", where, "they count as 0")
         others = []
         not_in_topics = [] if topics is None else sorted(missing_ids(self._judged.ids, topics))
         if not_in_topics:
@@ -301,7 +300,7 @@ class Evaluator:
                 f"{first_few(self._first_topics)}; it lacks {lacks}. Measure a trial against the "
                 "judgments of its own topics"
             )
-        if in_run and self._ranking_judged < FEWEST_RANKING_JUDGED * in_run:
+        if self._ranking_judged < FEWEST_RANKING_JUDGED * in_run:
             query_id, doc_ids, relevant = self._ranking_none
             warnings.append(
                 f"judged topics of the run that rank any judged doc: {self._ranking_judged:,} of "
@@ -309,14 +308,14 @@ class Evaluator:
                 "qrels of these topics and docs"
             )
         if warnings and all(
-            each.isdecimal() and len(each) < 19 and int(each) <= in_run + self._not_judged
-            for each in self._judged
+            query_id.isdecimal() and int(query_id[:19]) <= in_run + self._not_judged
+            for query_id in self._judged
         ):
-            warnings = [f"{each}{_SMART}" for each in warnings]
+            warnings = [f"{warning}{_SMART}" for warning in warnings]
         return EvaluationNotes(
             topics=judged,
             not_in_run=not_in_run,
-            missing=(missing._replace(why="they count as 0"),) if not_in_run else (),
+            missing=(missing,) if not_in_run else (),
             others=tuple(others),
             warnings=tuple(warnings),
         )
@@ -414,12 +413,14 @@ def evaluate_run_files(
     """
     parse_measures(measures)
     qrels = read_qrels(qrels_url, hints.qrels, Rejects("qrels", max_bad_rows))
-    found = []
+    evaluations = []
     for url in run_urls:
         run = read_run(url, hints=hints.run, rejects=Rejects("run", max_bad_rows))
         run = without(run, excluded, qrels)
-        found.append(evaluate_one(run, qrels, measures, f"the run {url}", f"the qrels {qrels_url}"))
-    return found
+        evaluations.append(
+            evaluate_one(run, qrels, measures, f"the run {url}", f"the qrels {qrels_url}")
+        )
+    return evaluations
 
 
 def without(run: Run, excluded: Excluded | None, qrels: Qrels | None) -> Run:

@@ -77,7 +77,7 @@ def parse_measures(names: Sequence[str]) -> dict[str, Measure]:
     """
     if not names:
         raise ConfigError('there are no measures: give some, such as "RR@10 nDCG@10 AP R@1000"')
-    return {name: _parse(name) for each in names for name in _translate(each)}
+    return {name: _parse(name) for given in names for name in _translate(given)}
 
 
 def explain_names(names: Sequence[str]) -> list[str]:
@@ -114,10 +114,10 @@ def iter_values(
         for query_id, docs in relevance.items()
     }
     ranked = {f"q{query_id}": docs for query_id, docs in scores.items()}
-    for group in [plain, *([measure] for measure in others if measure not in plain)]:
-        if group:
-            for metric in _FALLBACK.evaluator(group, judged).iter_calc(ranked):
-                yield metric.query_id[1:], metric.measure, float(metric.value)
+    groups = [plain, *([measure] for measure in others if measure not in plain)]
+    for group in filter(None, groups):
+        for metric in _FALLBACK.evaluator(group, judged).iter_calc(ranked):
+            yield metric.query_id[1:], metric.measure, float(metric.value)
     for measure in own:
         for query_id, judgments in relevance.items():
             yield (
@@ -141,12 +141,12 @@ def _interpolated_precision(
     if measure["judged_only"]:
         ranked = [doc_id for doc_id in ranked if judgments.get(doc_id, -1) >= 0]
     needed = _relevant_at(measure["recall"], len(relevant))
-    best, found = 0.0, 0
+    best, hits = 0.0, 0
     for rank, doc_id in enumerate(ranked, 1):
         if doc_id in relevant:
-            found += 1
-            if found >= needed:
-                best = max(best, found / rank)
+            hits += 1
+            if hits >= needed:
+                best = max(best, hits / rank)
     return best
 
 
@@ -158,7 +158,10 @@ def differs_in_version_9(
     """
     own = {name: measure for name, measure in measures.items() if measure.NAME == "IPrec"}
     counts = {
-        level: Counter(sum(each >= level for each in docs.values()) for docs in relevance.values())
+        level: Counter(
+            sum(relevance_of >= level for relevance_of in docs.values())
+            for docs in relevance.values()
+        )
         for level in {measure["rel"] for measure in own.values()}
     }
     return [
@@ -259,11 +262,11 @@ def _suggest(name: str) -> str:
     """The closest name."""
     stem = re.split(r"[@(]", name)[0]
     computable = {
-        each: str(measure.NAME) for each, measure in registry.items() if measure.NAME in _NAMES
+        alias: str(measure.NAME) for alias, measure in registry.items() if measure.NAME in _NAMES
     }
     by_lower = {
-        each.lower(): canonical if canonical.lower() == each.lower() else each
-        for each, canonical in computable.items()
+        alias.lower(): canonical if canonical.lower() == alias.lower() else alias
+        for alias, canonical in computable.items()
     }
     close = difflib.get_close_matches(stem.lower(), by_lower, n=1)
     return f": did you mean {by_lower[close[0]]}{name[len(stem) :]}?" if close else ""
@@ -272,12 +275,12 @@ def _suggest(name: str) -> str:
 def by_position(names: Sequence[str]) -> tuple[dict[str, Measure], list[str]]:
     """The measures that can be computed from positions, by name, and the names of the others."""
     measures = parse_measures(names)
-    found = {
+    drawn = {
         name: measure
         for name, measure in measures.items()
         if measure.NAME in _BY_POSITION and set(measure.params) <= {"cutoff", "rel"}
     }
-    return found, [name for name in measures if name not in found]
+    return drawn, [name for name in measures if name not in drawn]
 
 
 class JudgedPositions(NamedTuple):
@@ -316,9 +319,9 @@ class JudgedPositions(NamedTuple):
             case "Judged":
                 return within.sum(axis=0) / max(min(cutoff, self.depth), 1)
             case "AP":
-                found = np.sort(self.positions[self.levels >= rel], axis=0)
-                precisions = np.arange(1, len(found) + 1)[:, None] / found
-                return np.where(found <= cutoff, precisions, 0.0).sum(axis=0) / relevant
+                places = np.sort(self.positions[self.levels >= rel], axis=0)
+                precisions = np.arange(1, len(places) + 1)[:, None] / places
+                return np.where(places <= cutoff, precisions, 0.0).sum(axis=0) / relevant
         gains = np.maximum(self.levels, 0)[:, None]
         gained = np.where(within, gains / np.log2(self.positions + 1), 0.0).sum(axis=0)
         ideal = np.sort(np.maximum(self.all_levels, 0))[::-1][:cutoff]

@@ -14,6 +14,7 @@ from ir_measures.measures import MeanAgg
 
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.measures import Floats, parse_measures
+from beamrank.evaluation.tables import Cell
 
 SIGNIFICANT = 0.05
 _LEVEL = 1 - SIGNIFICANT
@@ -50,6 +51,11 @@ class Comparison:
     equal: int
     worse: int
 
+    def cells(self, corrected_p_value: float | None) -> list[Cell]:
+        """The difference, p, p corrected, and the topics that are better, equal and worse."""
+        p_values = (self.p_value, corrected_p_value)
+        return [self.difference, *p_values, self.better, self.equal, self.worse]
+
 
 class Loss(NamedTuple):
     """A stage whose run is below the run of the stage before it."""
@@ -72,13 +78,13 @@ def compare_evaluations(
     Fewer than two topics give no comparison. The p-values are not corrected for the number of
     measures; a measure that is not among the `tested`, by default all, has none.
     """
-    found = {}
+    comparisons = {}
     for name in _comparable(run):
         is_tested = tested is None or name in tested
         values = run.per_query.of(name), baseline.per_query.of(name)
         compared = compare_values(*values, test if is_tested else "t-test")
-        found[name] = compared if is_tested else replace(compared, p_value=None)
-    return found
+        comparisons[name] = compared if is_tested else replace(compared, p_value=None)
+    return comparisons
 
 
 def find_losses(evaluations: Mapping[str, Evaluation]) -> list[Loss]:

@@ -17,11 +17,11 @@ def check_ids_of_query(what: str, query_id: str, doc_ids: Collection[str]) -> No
     """Raises DataError where an id of a query of a dictionary, which `what` names, is no string or
     cannot be used.
     """
-    for each in (query_id, *doc_ids):
-        if not isinstance(each, str):
+    for identifier in (query_id, *doc_ids):
+        if not isinstance(identifier, str):
             raise DataError(
-                f"query {query_id!r} of {what} has the id {each!r} ({type(each).__name__}): ids "
-                "are strings"
+                f"query {query_id!r} of {what} has the id {identifier!r} "
+                f"({type(identifier).__name__}): ids are strings"
             )
     try:
         check_query_id(query_id)

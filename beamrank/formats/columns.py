@@ -96,7 +96,7 @@ def checked_hints(
         ("format", [format], [*TABLES, *formats]),
         ("columns", columns, schema.columns),
     ):
-        unknown = next((repr(each) for each in given if each not in accepted), None)
+        unknown = next((repr(value) for value in given if value not in accepted), None)
         if unknown is not None:
             raise ConfigError(
                 f"{unknown} is no {name} of a {schema.what}; accepted: {', '.join(accepted)}"
@@ -112,9 +112,9 @@ def check_header(
     header: bool | None, columns: Section | None, others: Mapping[str, object] = {}
 ) -> None:
     """Raises ValueError where names of columns are given for files without a header."""
-    names = [each for each in column_names(columns).values() if isinstance(each, str)]
-    named = {"columns": names or None, **others}
-    keys = " and ".join(f"`{key}`" for key, value in named.items() if value is not None)
+    names = [column for column in column_names(columns).values() if isinstance(column, str)]
+    named = {"columns": names, **others}
+    keys = " and ".join(f"`{key}`" for key, value in named.items() if value not in (None, []))
     if header is False and keys:
         raise ValueError(
             f"{keys} cannot name columns where `header` is false: without a header line the first "

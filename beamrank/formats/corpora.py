@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Annotated, Self
 
 import pyarrow as pa
@@ -96,10 +97,10 @@ def corpus_files(corpus: CorpusConfig) -> list[str]:
         is_folder = storage.is_folder(corpus.path)
         if own.file_in_folder and is_folder:
             return folder_files(corpus.path, own.file_in_folder)
-        found = find(corpus.path)
-        if "columns" in own.keys and len(found) > 1:
-            found = check_kinds(corpus.path, found)
-        files = [url for url in found if not is_folder or _is_of(url, corpus)]
+        urls = find(corpus.path)
+        if "columns" in own.keys and len(urls) > 1:
+            urls = check_kinds(corpus.path, urls)
+        files = [url for url in urls if not is_folder or _is_of(url, corpus)]
         if files:
             return files
         endings = f"holds no files named *{', *'.join(own.endings)}"
@@ -116,7 +117,7 @@ def _is_of(url: str, corpus: CorpusConfig) -> bool:
     read.
     """
     own, path = FORMATS[corpus.format], url.removeprefix(storage.absolute(corpus.path)).lstrip("/")
-    is_other = own.not_docs is not None and own.not_docs.fullmatch(without_compression(path))
+    is_other = own.not_docs.fullmatch(without_compression(path))
     # Spark's parts can have no ending.
     has_no_ending = "columns" in own.keys and "." not in storage.name(url)
     return (has_no_ending or has_ending(url, own.endings)) and not is_other
@@ -132,18 +133,16 @@ def resolved(corpus: CorpusConfig) -> CorpusConfig:
         PreflightError: the format cannot be guessed, or has no named columns or header and the
             corpus names some.
     """
-    if corpus.format == AUTO:
-        with errors_as(PreflightError, corpus.path):
-            found = [url for url in find(corpus.path) if not _NOT_DOCS.match(storage.name(url))]
-            if not found:
-                raise PreflightError(
-                    f"the corpus {corpus.path} does not exist: give a file, a folder or a glob",
-                    kind="no-file",
-                )
-            name = _CHOICE.named(corpus.path, lambda: found)
-        corpus = corpus.model_copy(update={"format": name})
-    _CHOICE.check_keys(corpus)
-    return corpus
+    return _CHOICE.resolved(corpus, corpus.path, _with_docs)
+
+
+def _with_docs(path: str) -> list[str]:
+    urls = [url for url in find(path) if not _NOT_DOCS.match(storage.name(url))]
+    if not urls:
+        raise PreflightError(
+            f"the corpus {path} does not exist: give a file, a folder or a glob", kind="no-file"
+        )
+    return urls
 
 
 def text_rules(corpus: CorpusConfig) -> int:
@@ -165,8 +164,8 @@ def _whole(url: str, corpus: CorpusConfig) -> CorpusUnit:
 def notes(corpus: CorpusConfig) -> list[str]:
     """Notes for the user on the headers that were recognized; a CSV always has one."""
     is_tsv = FORMATS[corpus.format].holds == "tsv"
-    units = [_whole(url, corpus) for url in corpus_files(corpus)] if is_tsv else []
-    return [note for unit in units for note in unit.open().header_notes("corpus")]
+    units = (_whole(url, corpus) for url in (corpus_files(corpus) if is_tsv else ()))
+    return list(chain.from_iterable(unit.open().header_notes("corpus") for unit in units))
 
 
 def find_taken(corpus: CorpusConfig, urls: Sequence[str]) -> str | None:
@@ -269,14 +268,14 @@ def find_texts(corpus: CorpusConfig, doc_ids: Collection[str]) -> dict[str, str]
     lacks are left out.
     """
     missing = set(doc_ids)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for unit in list_units(corpus) if missing else ():
         for batch in read_unit(unit):
             docs = zip(batch.doc_ids, batch.texts, strict=True)
-            found |= {doc_id: text for doc_id, text in docs if doc_id in missing}
-        if len(found) == len(missing):
+            texts |= {doc_id: text for doc_id, text in docs if doc_id in missing}
+        if len(texts) == len(missing):
             break
-    return found
+    return texts
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from beamrank.notes import Note, first_few
 from beamrank.section import SELF
 from beamrank.storage.documents import digest
 
-_PAIR = ("query_id", "doc_id")
 # Where the doc of a query's own id is among the first so many, and that in so large a share of the
 # queries, queries are docs. Fewer meet by chance: topic 12 may well find doc 12.
 OWN_DEPTH = 10
@@ -81,21 +80,15 @@ class Excluded:
             for doc_id in sorted(self.of(query_id).intersection(docs))
             if docs[doc_id] > 0
         ]
-        return [
-            *self._notes("pairs that are there again", self.repeated, "", "each counts once"),
-            *self._notes(
-                "queries without a ranking",
-                len(unknown),
-                f" of {len(pairs):,} ({first_few(unknown)})",
-                "not used",
+        some = f" of {len(pairs):,} ({first_few(unknown)})"
+        return self._notes(
+            ("pairs that are there again", self.repeated, "", "each counts once"),
+            ("queries without a ranking", len(unknown), some, "not used"),
+            (
+                *("docs that are judged relevant", len(relevant)),
+                *(f" ({first_few(relevant)})", "they count as not found"),
             ),
-            *self._notes(
-                "docs that are judged relevant",
-                len(relevant),
-                f" ({first_few(relevant)})",
-                "they count as not found",
-            ),
-        ]
+        )
 
     def left_out(self, run: Run, relevance: Mapping[str, Mapping[str, int]]) -> Run:
         """A run without these docs, whose notes say what was left out; raises PreflightError if it
@@ -114,25 +107,24 @@ class Excluded:
         count = run.notes.rows - kept.notes.rows
         unknown = sum(len(self.of(query_id)) for query_id in run.order) - count
         unused = self.pairs is not None and unknown
+        some = f" ({first_few(emptied)})"
         facts = [
-            self._note("docs that were left out", count),
-            *self._notes("docs that are not in the ranking of their query", unused, "", "not used"),
+            Note(f"exclude {self.source}: docs that were left out", f"{count:,}"),
             *self._notes(
-                "queries that have no other docs",
-                len(emptied),
-                f" ({first_few(emptied)})",
-                "they count as 0",
+                ("docs that are not in the ranking of their query", unused, "", "not used"),
+                ("queries that have no other docs", len(emptied), some, "they count as 0"),
             ),
             *self.facts(run.order.keys(), relevance),
         ]
         return replace(kept, notes=replace(kept.notes, excluded=tuple(facts)))
 
-    def _note(self, what: str, count: int, more: str = "", why: str = "") -> Note:
-        return Note(f"exclude {self.source}: {what}", f"{count:,}{more}", why)
-
-    def _notes(self, what: str, count: int, more: str, why: str) -> list[Note]:
-        """A note; none of a count of 0."""
-        return [self._note(what, count, more, why)] if count else []
+    def _notes(self, *facts: tuple[str, int, str, str]) -> list[Note]:
+        """Notes of what, how many, which and what it means; none of a count of 0."""
+        return [
+            Note(f"exclude {self.source}: {what}", f"{count:,}{which}", why)
+            for what, count, which, why in facts
+            if count
+        ]
 
 
 def read_excluded(path: str) -> Excluded:
@@ -146,11 +138,10 @@ def read_excluded(path: str) -> Excluded:
     files = [TableReader(file, EXCLUDED) for file in input_files(path, "file of docs to exclude")]
     rows = pa.concat_tables([file.read_all() for file in files])
     check_all(files, len(rows))
-    pairs: dict[str, set[str]] = {}
-    for query_id, doc_id in zip(*(rows[name].to_pylist() for name in _PAIR), strict=True):
-        pairs.setdefault(query_id, set()).add(doc_id)
-    repeated = len(rows) - sum(map(len, pairs.values()))
-    return Excluded(path, {query_id: frozenset(docs) for query_id, docs in pairs.items()}, repeated)
+    docs_of = rows.group_by("query_id", use_threads=False).aggregate([("doc_id", "distinct")])
+    docs = map(frozenset, docs_of["doc_id_distinct"].to_pylist())
+    pairs = dict(zip(docs_of["query_id"].to_pylist(), docs, strict=True))
+    return Excluded(path, pairs, len(rows) - sum(map(len, pairs.values())))
 
 
 def excluded_of(exclude: str | os.PathLike[str] | Mapping[str, Collection[str]]) -> Excluded:

@@ -3,12 +3,13 @@ record look like.
 """
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -28,6 +29,8 @@ from beamrank.storage.streams import errors_as, has_ending, open_stream, without
 
 # The value of `format` that stands for the guessed one.
 AUTO = "auto"
+# A section of docs or topics.
+_Section = TypeVar("_Section", bound=Any)
 _BEGINNING_BYTES = 1 << 18
 _HUB_ENDINGS = (".parquet", ".jsonl")
 _LIST = re.compile(rb"\s*\[\s*(\{|\]\s*\Z)")
@@ -172,22 +175,19 @@ def input_files(paths: Paths, what: str) -> list[InputFile]:
     return list(files.values())
 
 
-def _is_beside(url: str) -> bool:
-    return _BESIDE.fullmatch(storage.name(url)) is not None
-
-
 def check_kinds(path: str, urls: Sequence[str]) -> list[str]:
     """The files of a folder or a glob that are data.
 
     Raises:
         PreflightError: their names have endings of several kinds.
     """
-    data = [url for url in urls if not _is_beside(url)]
-    names = {url: storage.name(without_compression(url)) for url in reversed(data)}
+    data = [url for url in urls if not _BESIDE.fullmatch(storage.name(url))]
+    by_kind: dict[str, str] = {}
     for url in data:
         has_ending(url, _ENDINGS)  # raises for a compression that is not read
-    endings = {url: name.rpartition(".")[2] if "." in name else "" for url, name in names.items()}
-    by_kind = {_KINDS[ending]: url for url, ending in endings.items() if ending in _KINDS}
+        ending = os.path.splitext(storage.name(without_compression(url)))[1][1:]
+        if ending in _KINDS:
+            by_kind.setdefault(_KINDS[ending], url)
     if len(by_kind) > 1:
         first, second = sorted(by_kind.values())[:2]
         raise PreflightError(
@@ -196,49 +196,6 @@ def check_kinds(path: str, urls: Sequence[str]) -> list[str]:
             kind="mixed-files",
         )
     return data
-
-
-@dataclass(frozen=True)
-class Format:
-    """A named format of docs, topics, runs or qrels.
-
-    Of docs and topics its functions are of the module level, because units with their format are
-    sent to workers.
-
-    Attributes:
-        look: how its files begin; None for one that is only taken by its name.
-        open: opens a file of it, as a `Decoder` whose columns have the usual names, of docs with
-            the text that `fields` and `template` of the hints make; None where beamrank's own
-            decoders read it.
-        schema: what an input is in files of it, by what it is in others.
-        holds: `tsv`, `csv` or `json` (tables too), which its files are read as.
-        keys: those of a section of docs or topics that mean something to it.
-        endings: of the names of its files below a folder.
-        file_in_folder: the only file that is read in a folder.
-        not_docs: matches the paths below a folder, in lower case, of other files that the endings
-            do not tell apart.
-        rules: to raise when the same files are read differently.
-        repeats: whether an id can be there again with the same text.
-        candidate_order: of docs that are the candidates of one query each, a remark on those
-            without scores.
-    """
-
-    look: "Look | None" = None
-    open: Callable[[InputFile, Hints], Decoder] | None = None
-    schema: Callable[[Schema], Schema] | None = None
-    holds: str = ""
-    keys: tuple[str, ...] = ("fields", "template")
-    endings: tuple[str, ...] = ()
-    file_in_folder: str | None = None
-    not_docs: re.Pattern[str] | None = None
-    rules: int = 1
-    repeats: bool = False
-    candidate_order: str | None = None
-
-    @property
-    def lists_candidates(self) -> bool:
-        """Whether each doc is the candidate of one query."""
-        return self.candidate_order is not None
 
 
 class Beginning:
@@ -284,7 +241,7 @@ class Beginning:
         if self.is_parquet:
             return dict.fromkeys(self._parquet_columns())
         text = self.content.decode("utf-8", "replace").lstrip()
-        text = text.removeprefix("[").lstrip() if self.is_list else text
+        text = text.removeprefix("[").lstrip()
         if not text.startswith("{"):
             return {}
         try:
@@ -320,6 +277,60 @@ class Look(NamedTuple):
     by_name: bool = False
 
 
+def _never(_: Beginning) -> bool:
+    return False
+
+
+BY_NAME = Look("", _never)
+
+
+def unchanged(schema: Schema) -> Schema:
+    return schema
+
+
+@dataclass(frozen=True)
+class Format:
+    """A named format of docs, topics, runs or qrels.
+
+    Of docs and topics its functions are of the module level, because units with their format are
+    sent to workers.
+
+    Attributes:
+        look: how its files begin; by default it is only taken by its name.
+        open: opens a file of it, as a `Decoder` whose columns have the usual names, of docs with
+            the text that `fields` and `template` of the hints make; None where beamrank's own
+            decoders read it.
+        schema: what an input is in files of it, by what it is in others.
+        holds: `tsv`, `csv` or `json` (tables too), which its files are read as.
+        keys: those of a section of docs or topics that mean something to it.
+        endings: of the names of its files below a folder.
+        file_in_folder: the only file that is read in a folder.
+        not_docs: matches the paths below a folder, in lower case, of other files that the endings
+            do not tell apart.
+        rules: to raise when the same files are read differently.
+        repeats: whether an id can be there again with the same text.
+        candidate_order: of docs that are the candidates of one query each, a remark on those
+            without scores.
+    """
+
+    look: Look = BY_NAME
+    open: Callable[[InputFile, Hints], Decoder] | None = None
+    schema: Callable[[Schema], Schema] = unchanged
+    holds: str = ""
+    keys: tuple[str, ...] = ("fields", "template")
+    endings: tuple[str, ...] = ()
+    file_in_folder: str | None = None
+    not_docs: re.Pattern[str] = re.compile("(?!)")  # no path
+    rules: int = 1
+    repeats: bool = False
+    candidate_order: str | None = None
+
+    @property
+    def lists_candidates(self) -> bool:
+        """Whether each doc is the candidate of one query."""
+        return self.candidate_order is not None
+
+
 class Choice(NamedTuple):
     """The formats among which a key of a configuration chooses."""
 
@@ -332,9 +343,9 @@ class Choice(NamedTuple):
 
     def _alike(self, beginning: Beginning) -> dict[str, Look]:
         """The formats that a file looks like, the likeliest first."""
-        looks = {name: each.look for name, each in self.formats.items() if each.look is not None}
-        found = [(name, look) for name, look in looks.items() if look.matches(beginning)]
-        return dict(sorted(found, key=lambda each: (each[1].general, each[1].by_name)))
+        looks = [(name, file.look) for name, file in self.formats.items()]
+        alike = [(name, look) for name, look in looks if look.matches(beginning)]
+        return dict(sorted(alike, key=lambda named: (named[1].general, named[1].by_name)))
 
     def guessed(self, url: str) -> str:
         """The format of a file whose `format` is `auto`."""
@@ -376,35 +387,40 @@ class Choice(NamedTuple):
             return ""
         return f". The file looks like {look.described}: set `{self.key}.format: {name}`"
 
-    def named(self, path: str, files: Callable[[], Sequence[str]]) -> str:
-        """The format of a path that has these files: a folder with the packaging of a format has
-        that, otherwise the first file that is not empty decides.
-        """
-        name = self._of_folder(path) if storage.is_folder(path) else None
-        if name is None:
-            *others, last = files()  # a server need not tell the size of one
-            name = self.guessed(next(filter(storage.size_bytes, others), last))
-        return name
+    def resolved(
+        self, section: _Section, path: str, files: Callable[[str], Sequence[str]]
+    ) -> _Section:
+        """A section of a configuration with the name of its format, where that is `auto`.
 
-    def _of_folder(self, folder: str) -> str | None:
-        """The format whose packaging a folder has."""
-        below = {
-            name: each.file_in_folder
-            for name, each in self.formats.items()
-            if each.file_in_folder is not None
-        }
-        return next((name for name, base in below.items() if any(_packaged(folder, base))), None)
+        A folder that has the packaging of a format, such as BEIR's, has that format; otherwise the
+        first file that is not empty decides.
 
-    def check_keys(self, section: Any) -> None:
-        """Raises PreflightError where a section of a configuration has a key that its format does
-        not use.
+        Args:
+            section: has a format, and keys that not every format uses.
+            path: its first one.
+            files: the files of a path.
+
+        Raises:
+            PreflightError: the format cannot be guessed, or does not use a key that is given.
         """
+        if section.format == AUTO:
+            with errors_as(PreflightError, path):
+                section = section.model_copy(update={"format": self._named(path, files)})
         own = self.formats[section.format].keys
         for name in ("fields", "template", "columns", "header", "quotes", "decoding"):
             if getattr(section, name, None) not in (None, False, "full") and name not in own:
                 raise PreflightError(
                     f"`{self.key}.{name}` means nothing to `format: {section.format}`: leave it out"
                 )
+        return section
+
+    def _named(self, path: str, files: Callable[[str], Sequence[str]]) -> str:
+        is_folder = storage.is_folder(path)
+        for name, file in self.formats.items() if is_folder else ():
+            if file.file_in_folder and any(_packaged(path, file.file_in_folder)):
+                return name
+        *others, last = files(path)  # a server need not tell the size of one
+        return self.guessed(next(filter(storage.size_bytes, others), last))
 
 
 def folder_files(folder: str, base: str) -> list[str]:
@@ -418,8 +434,10 @@ def folder_files(folder: str, base: str) -> list[str]:
     if below:
         return below
     if len(names) != 1:
-        found = f"holds {' and '.join(sorted(names))}" if names else f"holds no {base}"
-        raise PreflightError(f"the folder {folder} {found}: give the path of the one file to read")
+        content = f"holds {' and '.join(sorted(names))}" if names else f"holds no {base}"
+        raise PreflightError(
+            f"the folder {folder} {content}: give the path of the one file to read"
+        )
     return [storage.join(folder, names[0])]
 
 

@@ -13,6 +13,7 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import checked_queries
 from beamrank.formats.columns import TABLES, QrelsColumns, hints_of
 from beamrank.formats.files import Format, input_files
+from beamrank.formats.id_places import IdMapping, IdPlaces
 from beamrank.formats.reader import TableReader, again, check_all, notes_of, without
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.schemas import MAX_RELEVANCE, NO_HINTS, QRELS, Hints
@@ -20,7 +21,6 @@ from beamrank.formats.values import RowError, whole_of
 from beamrank.notes import Note
 from beamrank.plugins import Registry
 from beamrank.section import OneOf, Paths, Section
-from beamrank.storage.id_places import IdMapping, IdPlaces
 
 FORMATS: Registry[Format] = Registry(
     "qrels format",
@@ -104,7 +104,7 @@ class Judgments(IdMapping[Mapping[str, int]]):
         ]
         columns = zip(*rows, strict=True) if rows else ((), (), ())
         kinds = (pa.string(), pa.string(), pa.int16())
-        arrays = [pa.array(each, kind) for each, kind in zip(columns, kinds, strict=True)]
+        arrays = [pa.array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
         return cls(pa.table(arrays, _JUDGMENT))
 
     @property
@@ -178,8 +178,7 @@ def read_qrels(
     check_all(files, len(table))
     relevance = Judgments(table)
     comments = sum(len(file.decoder.comments) for file in files)
-    rejected = (*(() if rejects is None else rejects.notes()), *notes_of(files))
-    name = files[0].layout or "header"
+    rejected, name = notes_of(files, rejects), files[0].layout or "header"
     return Qrels(
         relevance, QrelsNotes(name, len(relevance), relevance.count, len(rows), comments, rejected)
     )
@@ -208,7 +207,7 @@ def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
         DataError: there are no judgments, an id cannot be used, or a relevance is not a whole
             number from -10,000 to 10,000.
     """
-    found: dict[str, dict[str, int]] = {}
+    levels: dict[str, dict[str, int]] = {}
     for query_id, docs in checked_queries("the qrels", relevance):
         for doc_id, level in docs.items():
             level = whole_of(level)
@@ -217,8 +216,8 @@ def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
                     f"doc {doc_id!r} of query {query_id!r} has relevance {level!r}, not a whole "
                     f"number between {-MAX_RELEVANCE:,} and {MAX_RELEVANCE:,}"
                 )
-            found.setdefault(query_id, {})[doc_id] = index(level)
-    if not found:
+            levels.setdefault(query_id, {})[doc_id] = index(level)
+    if not levels:
         raise DataError("the qrels have no judgments: give at least one query with one doc")
-    judgments = Judgments.of(found)
+    judgments = Judgments.of(levels)
     return Qrels(judgments, QrelsNotes("trec", len(judgments), judgments.count, 0, 0))

@@ -6,9 +6,9 @@ which also tells what is wrong with it.
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from beamrank.formats.decode.tables import (
     table_in_memory,
 )
 from beamrank.formats.files import Beginning, Format, InputFile
+from beamrank.formats.id_places import repeated_rows
 from beamrank.formats.rejects import Problems, Rejects
 from beamrank.formats.schemas import (
     NO_HINTS,
@@ -57,12 +58,12 @@ from beamrank.formats.values import (
     whole_of,
 )
 from beamrank.notes import Note, counted
-from beamrank.storage.id_places import repeated_rows
 from beamrank.storage.streams import errors_as
 
 _PLACE = "place"
 # Rows that cannot be used after which a file is not read further to check its format.
 _CHECKED_ROWS = 1000
+_UNNAMED = Format()
 
 
 class TableReader:
@@ -98,28 +99,25 @@ class TableReader:
         Raises:
             PreflightError: the file cannot be read, or has no such columns.
         """
-        self.schema = schema
-        of_table = f"the table of the {schema.what.removeprefix('file of ')}"
-        self.url = file.url if isinstance(file, InputFile) else of_table
+        own, folders = formats.get(hints.format, _UNNAMED), dict[str, str | None]()
+        self.schema = schema = own.schema(schema)
+        if isinstance(file, InputFile):
+            self.url, folders = file.url, file.partition
+            opened: Callable[[], Decoder] = partial(_open, file, schema, hints, formats)
+        else:
+            self.url = f"the table of the {schema.what.removeprefix('file of ')}"
+            opened = partial(table_in_memory, self.url, file)
         self.problems = Problems(self.url, rejects or Rejects("rows"))
-        own = formats.get(hints.format)
-        if own is not None and own.schema is not None:
-            self.schema = schema = own.schema(schema)
         # A format that opens its files makes the texts.
-        is_own = own is not None and own.open is not None
-        self._hints = hints._replace(fields=None, template=None) if is_own else hints
+        self._hints = hints._replace(fields=None, template=None) if own.open else hints
         self.layout = ""
         with errors_as(PreflightError, self.url):
-            if isinstance(file, InputFile):
-                self.decoder = _open(file, schema, hints, formats)
-            else:
-                self.decoder = table_in_memory(self.url, file)
+            self.decoder: Decoder = opened()
             if schema.lists and set(map(plain_name, self.decoder.names)) == set(schema.lists):
                 self.decoder = ListDecoder(self.decoder, schema.lists)
             self.table = self.decoder
-            if isinstance(file, InputFile) and self.decoder.names and file.partition:
-                folders = self._not_repeated(file.partition)
-                self.table = FolderColumns(self.decoder, folders)
+            if self.decoder.names and folders:
+                self.table = FolderColumns(self.decoder, self._not_repeated(folders))
             binding = self._bound()
             self._left_out = self._without_values(binding)
         self.binding = {m: at for m, at in binding.items() if m not in self._left_out}
@@ -214,14 +212,7 @@ class TableReader:
 
     def bad(self, place: int, error: RowError, row: Any = "") -> None:
         """Notes a row that cannot be used, which is left out."""
-        self.problems.add(
-            int(place),
-            f"the row {error}",
-            row,
-            noun=self.decoder.noun,
-            always=error.fatal,
-            kind=error.kind,
-        )
+        self.problems.add(int(place), error, row, self.decoder.noun)
 
     def check(self, rows: int = 1) -> None:
         """Raises PreflightError where rows, which were read, cannot be used; WrongFormatError where
@@ -229,7 +220,7 @@ class TableReader:
         """
         problems = self.problems
         error_of = PreflightError if rows else WrongFormatError
-        if problems.are_refused:
+        if problems.are_fatal:
             listed = problems.listed(f"{self.decoder.noun} ")
             first = problems.first
             raise error_of(
@@ -262,9 +253,9 @@ class TableReader:
 
     def _holds_only(self, at: int, value: str | None) -> bool:
         """Whether each value of a column of the file is the one that a folder names."""
-        found = self.decoder.rows(0, 0, {at: pa.string()}, ignore)
-        values = (each for rows in found for each in values_of(rows.columns[at]))
-        return all(str(whole_of(each)) == value for each in values)
+        blocks = self.decoder.rows(0, 0, {at: pa.string()}, ignore)
+        values = itertools.chain.from_iterable(values_of(rows.columns[at]) for rows in blocks)
+        return all(str(whole_of(held)) == value for held in values)
 
     def _bound(self) -> Binding:
         """The places of the columns; raises PreflightError where some are missing."""
@@ -307,16 +298,17 @@ class TableReader:
         all_names = enumerate(self.table.names or map(str, self.decoder.first))
         names = {at: name for at, name in all_names if at not in self.decoder.empty}
         lists = [f"`{name}`" for at, name in names.items() if self._is_list(at)]
-        remedy = (
-            f"The lists of {', '.join(lists)} are no rows: write a row for each element, or name "
-            "the format of the file in `format`"
-            if lists
-            else self.schema.remedy
-        )
+        remedy, kind = self.schema.remedy, "column-missing"
+        if lists:
+            kind = "list-column"
+            remedy = (
+                f"The lists of {', '.join(lists)} are no rows: write a row for each element, or "
+                "name the format of the file in `format`"
+            )
         return WrongFormatError(
             f"{self.url} needs columns for {self.schema.needed}, and it has: "
             f"{', '.join(names.values())}. {remedy}",
-            kind="list-column" if lists else "column-missing",
+            kind=kind,
             file=self.url,
         )
 
@@ -344,7 +336,7 @@ class TableReader:
     def _has_values(self, at: int) -> bool:
         """Whether a column of a table is not null in every row; programs choose its type then."""
         rows = self.table.rows(0, 0, {at: pa.null()}, ignore)
-        return any(len(each.places) > each.columns[at].null_count for each in rows)
+        return any(len(block.places) > block.columns[at].null_count for block in rows)
 
     def _unnamed(self) -> Binding:
         """The places in rows without names: by the configuration's numbers, or by their width."""
@@ -443,9 +435,9 @@ class TableReader:
 
     def _check_header(self, columns: Mapping[str, Any]) -> None:
         """Raises ValueError where a row can be the header again."""
-        for meaning, name in self.names.items():
+        for meaning, name in self.names.items() if self.has_header else ():
             column = columns[meaning]
-            is_id = isinstance(self.decoder, LinesDecoder) and pa.types.is_string(column.type)
+            is_id = pa.types.is_string(column.type)
             if is_id and pc.any(pc.equal(column, name)).as_py():
                 raise ValueError("a row can be the header")
 
@@ -468,8 +460,7 @@ class TableReader:
     def _row(self, values: Mapping[int, Any]) -> dict[str, Any]:
         """The values of a row by their meanings; raises RowError where one cannot be used."""
         names = self.table.names
-        is_below_header = isinstance(self.decoder, LinesDecoder) and bool(names)
-        if is_below_header and all(values[at] == names[at] for at in values):
+        if self.has_header and all(values[at] == names[at] for at in values):
             raise RowError("is the header again", "header-again", fatal=True)
         for places in self._left_out.values():
             if values[places[0]] is not None:
@@ -498,21 +489,16 @@ class TableReader:
 
 def _open(file: InputFile, schema: Schema, hints: Hints, formats: Mapping[str, Format]) -> Decoder:
     """Opens a file: by its format, its name, or else its first bytes."""
-    own = formats.get(hints.format)
-    if own is not None and own.open is not None:
+    own = formats.get(hints.format, _UNNAMED)
+    if own.open:
         return own.open(file, hints)
     beginning = Beginning(file.url, file.source.open)
     if not beginning.is_table:
         _check_rows(file.url, schema, beginning.record)
-    looks_own = (
-        each.open
-        for each in ([] if hints.format else formats.values())
-        if each.look is not None and each.look.matches(beginning)
-    )
-    opened = next(looks_own, None)
-    if opened is not None:
-        return opened(file, hints)
-    kind, content = hints.format if own is None else own.holds, beginning.content
+    for known in () if hints.format else formats.values():
+        if known.open and known.look.matches(beginning):
+            return known.open(file, hints)
+    kind, content = own.holds or hints.format, beginning.content
     is_text = kind in ("csv", "tsv")
     if not is_text and is_table(file.url, content):
         return open_table_file(file.url, content)
@@ -541,13 +527,14 @@ def check_all(files: Sequence[TableReader], rows: int) -> None:
     """Raises as `TableReader.check`, where the rows of some file, which were read, cannot be used,
     or all files have none.
     """
-    wrong = (file for file in files if file.problems.are_refused)
+    wrong = (file for file in files if file.problems.are_fatal)
     next(wrong, files[0]).check(rows)
 
 
-def notes_of(files: Iterable[TableReader]) -> list[Note]:
+def notes_of(files: Iterable[TableReader], rejects: Rejects | None) -> tuple[Note, ...]:
     """The notes of files, each once."""
-    return list(dict.fromkeys(note for file in files for note in file.notes))
+    of_files = dict.fromkeys(note for file in files for note in file.notes)
+    return (*(() if rejects is None else rejects.notes()), *of_files)
 
 
 def again(

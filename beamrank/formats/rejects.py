@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from beamrank.formats.values import RowError
 from beamrank.notes import Note
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
@@ -85,25 +86,21 @@ class Rejects:
                 self.rows.append((file, row))
 
     @property
-    def too_many(self) -> bool:
-        """Whether there are more than the limit."""
-        return self.count > self.limit
-
-    @property
     def examples(self) -> tuple[str, ...]:
         """The first rows, each with its place and the reason."""
         return tuple(f"{row.place}: {row.reason}" for _, row in self.rows[:_SHOWN])
 
-    def named(self, number: int | None = None) -> tuple[str, bytes]:
+    def as_file(self, number: int | None = None) -> tuple[str, bytes]:
         """The name and the content of the file below `rejects/`; `number` is the unit's or
         shard's.
         """
         rows = [(self.kind, file, row.place, row.row, row.reason) for file, row in self.rows]
         metadata = {"beamrank.schema": "rejects/1", "beamrank.rows": str(self.count)}
-        columns = zip(*rows, strict=True) if rows else [()] * len(SCHEMA)
         sink = io.BytesIO()
-        arrays = [pa.array(map(_without_surrogates, column), pa.string()) for column in columns]
-        table = pa.table(arrays, SCHEMA.with_metadata(metadata))
+        values = [
+            dict(zip(SCHEMA.names, map(_without_surrogates, row), strict=True)) for row in rows
+        ]
+        table = pa.Table.from_pylist(values, SCHEMA.with_metadata(metadata))
         pq.write_table(table, sink, compression="zstd")
         content = sink.getvalue()
         middle = "" if number is None else f"{number:05d}-"
@@ -115,7 +112,7 @@ class Rejects:
         """
         if not self.count:
             return ""
-        name, content = self.named(number)
+        name, content = self.as_file(number)
         storage.publish_content(storage.join(output, REJECTS, name), content)
         return name
 
@@ -145,27 +142,16 @@ class Problems:
     def __init__(self, file: str, rejects: Rejects) -> None:
         self.count = 0
         self._file, self._rejects = file, rejects
-        self._always = False
+        self._fatal = False
         self._kinds: dict[str, _Kind] = {}
 
-    def add(
-        self,
-        line: int,
-        reason: str,
-        row: Any = "",
-        *,
-        noun: str = "line",
-        always: bool = False,
-        kind: str = "",
-    ) -> None:
-        """Notes the problem of a row that begins on a line, or another noun; `always` for an error
-        at any limit.
-        """
+    def add(self, line: int, error: RowError, row: Any, noun: str) -> None:
+        """Notes the problem of a row that begins on a line, or another noun."""
         self.count += 1
-        self._always |= always
-        place = row_place(self._file, line, noun)
-        self._rejects.add(self._file, [BadRow(place, reason, beginning(row), kind)])
-        similar = self._kinds.setdefault(_DETAILS.sub("", reason), _Kind(line, reason, kind))
+        self._fatal |= error.fatal
+        place, reason = row_place(self._file, line, noun), f"the row {error}"
+        self._rejects.add(self._file, [BadRow(place, reason, beginning(row), error.kind)])
+        similar = self._kinds.setdefault(_DETAILS.sub("", reason), _Kind(line, reason, error.kind))
         similar.count += 1
         if line < similar.line:
             similar.line, similar.reason = line, reason
@@ -176,9 +162,9 @@ class Problems:
         return min(self._kinds.values(), key=lambda kind: kind.line)
 
     @property
-    def are_refused(self) -> bool:
+    def are_fatal(self) -> bool:
         """Whether they are an error: there are more than may be left out, or one that never may."""
-        return self._always or (self.count > 0 and self._rejects.too_many)
+        return self._fatal or (self.count > 0 and self._rejects.count > self._rejects.limit)
 
     @property
     def allowed(self) -> str:

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
+from beamrank.formats.id_places import IdMapping, IdPlaces
 from beamrank.formats.reader import TableReader
 from beamrank.notes import Note
-from beamrank.storage.id_places import IdMapping, IdPlaces
 
 Ties = Literal["rank", "doc_id"]
 
@@ -115,7 +115,7 @@ def order_rows(rows: pa.Table, query: str, layout: RunLayout, ties: Ties) -> Ord
     wrong = np.zeros(len(rows), np.int64)
     if layout.has_scores and layout.has_ranks:
         wrong[1:] = same[1:] & (ranks[1:] <= ranks[:-1])
-    return Ordered(rows, begins, tied, np.add.reduceat(wrong, begins) if len(rows) else wrong)
+    return Ordered(rows, begins, tied, np.add.reduceat(wrong, begins))
 
 
 def run_values(ordered: Ordered, layout: RunLayout) -> NDArray[np.float32]:

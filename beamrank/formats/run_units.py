@@ -74,20 +74,18 @@ class DigestedRun:
             return
         before = _digested.get(expected)
         url, what = self.files[0].file.url, "changed"
-        if before is not None and len(self.files) + len(before.files) > 2:
+        if before is not None:
             old, new = (
                 {unit.file.url: unit.file.content for unit in run.files} for run in (before, self)
             )
-            url = next(
-                url for url in sorted(old.keys() | new.keys()) if old.get(url) != new.get(url)
-            )
+            url = min(dict(old.items() ^ new.items()))
             what = "was removed" if url not in new else "was added" if url not in old else "changed"
         raise DataError(changed(url, what))
 
 
 def run_bytes(paths: Paths) -> int:
     """The size of all files of a run."""
-    return sum(_mapped(_size_bytes, run_files(paths)))
+    return sum(_sizes_bytes(run_files(paths)))
 
 
 def digest_run(paths: Paths) -> DigestedRun:
@@ -99,27 +97,24 @@ def digest_run(paths: Paths) -> DigestedRun:
         PreflightError: there is no such run, or it is being written.
     """
     inputs = run_files(paths)
-    sizes = _mapped(_size_bytes, inputs)
+    sizes = _sizes_bytes(inputs)
     reads_all = sum(sizes) <= SMALL_BYTES
     try:
-        files = tuple(
-            RunUnit(
-                digest_file(file.url, read=reads_all or not storage.is_remote(file.url)),
-                file.root,
-                size,
-            )
-            for file, size in zip(inputs, sizes, strict=True)
-        )
+        digested = [
+            digest_file(file.url, read=reads_all or not storage.is_remote(file.url))
+            for file in inputs
+        ]
     except FileNotFoundError as error:
         raise PreflightError(f"there is no run {shown_paths(paths)}: {error}") from error
-    contents = [unit.file.content for unit in files]
+    files = tuple(map(RunUnit, digested, (file.root for file in inputs), sizes))
+    contents = [file.content for file in digested]
     run = DigestedRun(contents[0] if len(contents) == 1 else digest(contents), files)
     _digested[run.digest] = run
     return run
 
 
-def _size_bytes(file: InputFile) -> int:
-    return storage.size_bytes(file.url)
+def _sizes_bytes(files: Sequence[InputFile]) -> list[int]:
+    return _mapped(lambda file: storage.size_bytes(file.url), files)
 
 
 def _mapped(function: Callable[[InputFile], _Value], files: Sequence[InputFile]) -> list[_Value]:
@@ -266,7 +261,7 @@ def open_run(
 def _layout(file: InputFile, hints: Hints) -> RunLayout:
     """The layout of a file."""
     listed = Choice(
-        "candidates", {name: each for name, each in FORMATS.items() if each.lists_candidates}
+        "candidates", {name: known for name, known in FORMATS.items() if known.lists_candidates}
     ).guess(Beginning(file.url))
     if listed is None:
         return RunLayout.of(open_run_file(file, hints))

@@ -90,7 +90,7 @@ FORMATS: Registry[RunFormat] = Registry(
 
 def text_formats() -> dict[str, RunFormat]:
     """The formats of text, whose rows have no names."""
-    return {name: each for name, each in FORMATS.items() if not each.is_table}
+    return {name: run_format for name, run_format in FORMATS.items() if not run_format.is_table}
 
 
 # The docs of a query with their scores, best first.

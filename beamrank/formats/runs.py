@@ -14,6 +14,7 @@ from beamrank.errors import DataError
 from beamrank.formats.checks import checked_queries
 from beamrank.formats.decode.lines import ROWS_AT_ONCE
 from beamrank.formats.files import Format, InputFile, Paths, input_files
+from beamrank.formats.id_places import IdPlaces, repeated_rows
 from beamrank.formats.reader import TableReader, check_all, notes_of
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import (
@@ -31,7 +32,6 @@ from beamrank.formats.values import RowError
 from beamrank.notes import SILENT, Progress
 from beamrank.plugins import Registry
 from beamrank.storage import files as storage
-from beamrank.storage.id_places import IdPlaces, repeated_rows
 
 RunScores: TypeAlias = dict[str, dict[str, float]]
 
@@ -63,7 +63,9 @@ def open_run_file(
 
 def run_schema() -> Schema:
     """What the columns of a run mean, in the text formats of packages too."""
-    return replace(RUN, unnamed={name: each.columns for name, each in text_formats().items()})
+    return replace(
+        RUN, unnamed={name: run_format.columns for name, run_format in text_formats().items()}
+    )
 
 
 class _RunFiles:
@@ -165,7 +167,7 @@ def read_run(
     check_all(files.files, rows)
     comments = [comment for file in files.files for comment in file.decoder.comments]
     in_columns = sum(len(comment.split()) == first.decoder.width for comment in comments)
-    rejected = (*(() if rejects is None else rejects.notes()), *notes_of(files.files))
+    rejected = notes_of(files.files, rejects)
     return replace(
         run,
         notes=replace(
@@ -220,14 +222,13 @@ def _finite(query_id: str, docs: Mapping[str, float]) -> NDArray[np.float32]:
 
 def _by_query(held: deque[pa.Table]) -> Iterator[pa.Table]:
     """Tables sorted by the number of the query; gives up what was read where it is sorted."""
-    queries = [each["query"].to_numpy() for each in held]
-    edges = [value for each in queries for value in (each[0], each[-1])]
-    if edges == sorted(edges) and all((np.diff(each) >= 0).all() for each in queries):
+    queries = np.concatenate([np.empty(0, np.int32), *(table["query"] for table in held)])
+    if (queries[1:] >= queries[:-1]).all():
         while held:
             yield held.popleft()
         return
     whole = pa.concat_tables(held)
-    order = np.argsort(np.concatenate(queries), kind="stable")
+    order = np.argsort(queries, kind="stable")
     for start in range(0, len(order), ROWS_AT_ONCE):
         yield whole.take(pa.array(order[start : start + ROWS_AT_ONCE]))
 
@@ -250,14 +251,14 @@ def _run(found: Iterable[Ordered], numbers: Mapping[str, int], layout: RunLayout
     """A run of all its queries in the order of their numbers."""
     starts, values, doc_ids = [np.empty(0, np.int64)], [np.empty(0, np.float32)], list[Any]()
     rows = tied = disagreements = 0
-    for each in found:
-        starts.append(each.begins + rows)
-        values.append(run_values(each, layout))
-        doc_ids += each.rows["doc_id"].chunks
+    for ordered in found:
+        starts.append(ordered.begins + rows)
+        values.append(run_values(ordered, layout))
+        doc_ids += ordered.rows["doc_id"].chunks
         rows, tied, disagreements = (
-            rows + len(each.rows),
-            tied + each.tied,
-            disagreements + each.disagreements.sum(),
+            rows + len(ordered.rows),
+            tied + ordered.tied,
+            disagreements + ordered.disagreements.sum(),
         )
     ties = (tied, 0) if layout.has_scores else (0, tied)
     notes = RunNotes(name, len(numbers), rows, *ties, int(disagreements))

@@ -84,7 +84,9 @@ class Schema:
     @property
     def has_texts(self) -> bool:
         """Whether a row has a text, so that white space is not between its columns."""
-        return self.lone_cr or any(isinstance(each.kind, Text) for each in self.columns.values())
+        return self.lone_cr or any(
+            isinstance(column.kind, Text) for column in self.columns.values()
+        )
 
     @property
     def needed(self) -> str:

@@ -1,7 +1,7 @@
 """Topics of any format, as a table. Anything wrong with one is an error."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -22,18 +22,18 @@ from beamrank.formats.files import (
     input_files,
     paths_of,
 )
+from beamrank.formats.id_places import repeated_rows
 from beamrank.formats.reader import TableReader, again, check_all, join_texts, without
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.schemas import TOPICS, Hints, in_braces, topics_with
+from beamrank.formats.topic_table import TopicTable
 from beamrank.formats.values import RowError, check_query
 from beamrank.notes import Note
 from beamrank.plugins import Registry
 from beamrank.records import BM25_TEXT, INSTRUCTION
 from beamrank.section import OneOf, Paths, Section
 from beamrank.storage import files as storage
-from beamrank.storage.id_places import repeated_rows
 from beamrank.storage.local_files import check_regular
-from beamrank.topic_table import TopicTable
 
 FORMATS: Registry[Format] = Registry(
     "topics format",
@@ -136,7 +136,15 @@ def read_topics(
 
 def _rules(config: TopicsConfig, bm25_template: str | None = None) -> _Rules:
     templates = {"text": config.template, BM25_TEXT: bm25_template}
-    return {name: split_template(each) for name, each in templates.items() if each is not None}
+    return {
+        name: split_template(template)
+        for name, template in templates.items()
+        if template is not None
+    }
+
+
+def _fields(rules: _Rules) -> Collection[str]:
+    return dict.fromkeys(name for fields, _ in rules.values() for name in fields)
 
 
 def _with_texts(file: TableReader, rules: _Rules, empty: Counter[str]) -> pa.Table:
@@ -145,7 +153,7 @@ def _with_texts(file: TableReader, rules: _Rules, empty: Counter[str]) -> pa.Tab
     """
     table, rows = file.read_all(), list[int]()
     names = [name for name in table.column_names if name[0] != "{"]
-    for name in dict.fromkeys(name for fields, _ in rules.values() for name in fields):
+    for name in _fields(rules):
         empty[name] += pc.sum(pc.equal(table[in_braces(name)], "")).as_py() or 0
     for column, (fields, template) in rules.items():
         texts = join_texts([table[in_braces(name)] for name in fields], template)
@@ -169,7 +177,7 @@ def _open(
 ) -> list[TableReader]:
     """The files of topics, whose format is named."""
     schema, columns = TOPICS, column_names(config.columns)
-    fields = [name for fields, _ in rules.values() for name in fields]
+    fields = _fields(rules)
     if not instructions:
         columns.pop(INSTRUCTION, None)
     if instructions or rules:
@@ -194,10 +202,9 @@ def _each_once(files: list[TableReader], tables: list[pa.Table], repeats: bool) 
     and may repeat.
     """
     if repeats:
-        equal = [repeated_rows(table["query_id"], table["text"]) for table in tables]
         tables = [
-            without(table, [row for row, _ in rows])
-            for table, rows in zip(tables, equal, strict=True)
+            without(table, [row for row, _ in repeated_rows(table["query_id"], table["text"])])
+            for table in tables
         ]
     rows = []
     for row, file, now, before, place in again(files, tables, ["query_id"]):
@@ -230,14 +237,11 @@ def resolved(config: _Config) -> _Config:
         PreflightError: there is no file, its format cannot be guessed, or has no named columns or
             header and the topics name some.
     """
-    if config.format == AUTO:
-        first = paths_of(config.path)[0]
-        name = _CHOICE.named(
-            first, lambda: [file.url for file in input_files(first, "file of topics")]
-        )
-        config = config.model_copy(update={"format": name})
-    _CHOICE.check_keys(config)
-    return config
+    return _CHOICE.resolved(config, paths_of(config.path)[0], _urls)
+
+
+def _urls(path: str) -> list[str]:
+    return [file.url for file in input_files(path, "file of topics")]
 
 
 def notes(config: TopicsConfig) -> list[str]:

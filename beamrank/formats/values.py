@@ -219,19 +219,19 @@ class Id:
 
 
 def _written_number(name: str, value: object) -> str:
-    whole = whole_of(value)
-    if type(whole) is not int:
+    integer = whole_of(value)
+    if type(integer) is not int:
         is_number = isinstance(value, Real | Decimal) and not isinstance(value, bool)
         what = f"{value}, no whole number" if is_number else type_name(value)
         raise RowError(f"has an id in `{name}` that is {what}", "id-type")
     exact = _EXACT.get(pa.scalar(value).type) if isinstance(value, float | np.floating) else None
-    if exact is not None and abs(whole) >= exact:
+    if exact is not None and abs(integer) >= exact:
         raise RowError(
-            f"has the id {whole} in `{name}`, a number with a fraction whose type does not tell "
+            f"has the id {integer} in `{name}`, a number with a fraction whose type does not tell "
             f"whole numbers from {exact:,} on apart: write ids as strings or integers",
             "id-inexact",
         )
-    return str(whole)
+    return str(integer)
 
 
 def _are_plain(ids: pa.StringArray) -> bool:

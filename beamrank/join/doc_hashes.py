@@ -139,8 +139,8 @@ class OpenedList:
         order = np.argsort(ranges)
         numbers, starts = np.unique(ranges[order], return_index=True)
         for number, places in zip(numbers.tolist(), np.split(order, starts)[1:], strict=True):
-            found, needed_by = self._open(self._urls[number]).lookup(hashes[places])
-            rows.append(places[found])
+            local, needed_by = self._open(self._urls[number]).lookup(hashes[places])
+            rows.append(places[local])
             shards.append(needed_by)
         return np.concatenate(rows), np.concatenate(shards)
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beamrank.commit.schemas import TEXT_DIGEST, Texts, required, tokenized_table
 from beamrank.errors import DataError
 from beamrank.formats.texts.units import doc_keys, duplicate_doc
-from beamrank.join.schemas import TEXT_DIGEST, Texts, required, tokenized_table
 
 
 class MissingDoc(NamedTuple):
@@ -79,8 +79,8 @@ def by_shard(
     shard_of = np.concatenate(shards)
     order = np.argsort(shard_of, kind="stable")
     table = pa.Table.from_batches(batches).combine_chunks().to_batches()[0].take(pa.array(order))
-    found, starts = np.unique(shard_of[order], return_index=True)
-    for shard, start, end in zip(found, starts, [*starts[1:], len(order)], strict=True):
+    numbers, starts = np.unique(shard_of[order], return_index=True)
+    for shard, start, end in zip(numbers, starts, [*starts[1:], len(order)], strict=True):
         yield int(shard), table.slice(start, end - start)
 
 
@@ -124,10 +124,10 @@ def join_shard(
     missing: dict[str, str] = {}
     for candidate in candidates.filter(is_missing).to_pylist():
         missing.setdefault(candidate["doc_id"], candidate["query_id"])
-    found = candidates.filter(pc.invert(is_missing))
+    joined = candidates.filter(pc.invert(is_missing))
     numbers = rows.drop_null().to_numpy().astype(np.int64)
     texts = Texts(docs["tokens"].combine_chunks(), docs["digest"].combine_chunks())
-    table = tokenized_table(schema, query_ids, queries, found, texts, numbers)
+    table = tokenized_table(schema, query_ids, queries, joined, texts, numbers)
     return JoinedShard(
         table, tuple(starmap(MissingDoc, missing.items())), pc.sum(docs["truncated"]).as_py() or 0
     )

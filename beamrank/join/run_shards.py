@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beamrank.commit.schemas import CANDIDATES
 from beamrank.errors import PreflightError
+from beamrank.formats.id_places import repeated_rows
 from beamrank.formats.run_order import RunLayout, Ties, order_rows, run_values
-from beamrank.join.schemas import CANDIDATES
 from beamrank.notes import counted
-from beamrank.storage.id_places import repeated_rows
 
 # The rows of the shuffle, of a unit of the run, with its number.
-SENT = pa.schema(
+ROUTED = pa.schema(
     [
         pa.field("query_id", pa.string(), nullable=False),
         pa.field("doc_id", pa.string(), nullable=False),
@@ -28,10 +28,10 @@ SENT = pa.schema(
 )
 
 
-def sent(rows: pa.RecordBatch, unit: int) -> pa.RecordBatch:
-    """Rows of a unit as `SENT`."""
+def routed(rows: pa.RecordBatch, unit: int) -> pa.RecordBatch:
+    """Rows of a unit as `ROUTED`."""
     return pa.record_batch(
-        [*rows.columns, pa.array(np.full(len(rows), unit, np.int32))], schema=SENT
+        [*rows.columns, pa.array(np.full(len(rows), unit, np.int32))], schema=ROUTED
     )
 
 
@@ -61,7 +61,7 @@ def in_place_order(batches: Sequence[pa.RecordBatch]) -> pa.Table:
         return batch.column("unit")[0].as_py(), positions[0].as_py(), positions[-1].as_py()
 
     return pa.Table.from_batches(
-        sorted((batch for batch in batches if len(batch)), key=key), SENT
+        sorted((batch for batch in batches if len(batch)), key=key), ROUTED
     ).combine_chunks()
 
 
@@ -76,7 +76,7 @@ def order_shard(
     """Puts a shard's rows in their order (`order_rows`), and keeps the first `depth` docs of its
     topics.
 
-    Queries that are no topics are checked and counted too. `rows` are `SENT`, by place, `query_ids`
+    Queries that are no topics are checked and counted. `rows` are `ROUTED`, by place, `query_ids`
     the shard's topics; `where` gives the file of a row and its place in it, by the number of its
     unit and its position.
 
@@ -94,27 +94,22 @@ def order_shard(
             f"{'on' if there.startswith('line') else 'at'} "
             f"{there}{'' if first_url == url else f' of {first_url}'}. Remove one of the rows"
         )
-    found = order_rows(_ranked(rows) if layout.listed else rows, "query_id", layout, ties)
-    rows, scores = found.rows, run_values(found, layout)
-    places = found.places
+    ordered = order_rows(_ranked(rows) if layout.listed else rows, "query_id", layout, ties)
+    rows, places = ordered.rows, ordered.places
     is_topic = np.asarray(pc.is_in(rows["query_id"], pa.array(sorted(query_ids), pa.string())))
     foreign = rows.filter(pa.array(~is_topic)).sort_by(
         [("unit", "ascending"), ("place", "ascending")]
     )
     counts = {
         "without_ranks": 0 if layout.has_ranks else len(rows),
-        "tied_scores": found.tied if layout.has_scores else 0,
-        "tied_ranks": 0 if layout.has_scores else found.tied,
-        "rank_disagreements": int(found.disagreements.sum()),
+        "tied_scores" if layout.has_scores else "tied_ranks": ordered.tied,
+        "rank_disagreements": int(ordered.disagreements.sum()),
         "foreign_queries": pc.count_distinct(foreign["query_id"]).as_py(),
     }
     kept = np.flatnonzero(is_topic & (places < depth))
-    columns = [
-        rows["query_id"].take(pa.array(kept)),
-        rows["doc_id"].take(pa.array(kept)),
-        pa.array((places[kept] + 1).astype(np.int32)),
-        pa.array(scores[kept]),
-    ]
+    ids = rows.select(["query_id", "doc_id"]).take(pa.array(kept))
+    ranks, scores = (places[kept] + 1).astype(np.int32), run_values(ordered, layout)[kept]
+    columns = [*ids.columns, pa.array(ranks), pa.array(scores)]
     candidates = pa.Table.from_arrays(columns, schema=CANDIDATES)
     first = foreign["query_id"][0].as_py() if len(foreign) else None
     return ShardRun(candidates, {name: count for name, count in counts.items() if count}, first)
@@ -126,6 +121,6 @@ def _ranked(rows: pa.Table) -> pa.Table:
     codes = rows["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     ranks = np.arange(len(rows)) - np.searchsorted(codes, codes) + 1
     scores = pc.coalesce(rows["score"], pa.array(-ranks.astype(np.float32)))
-    return rows.set_column(2, SENT.field("rank"), pa.array(ranks)).set_column(
-        3, SENT.field("score"), scores
+    return rows.set_column(2, ROUTED.field("rank"), pa.array(ranks)).set_column(
+        3, ROUTED.field("score"), scores
     )

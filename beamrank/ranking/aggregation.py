@@ -76,18 +76,18 @@ def sample_sums(z: Matrix, order: Order, opponents: Sequence[int]) -> dict[int, 
     float64[..., n] by m.
     """
     drawn = _sigmoid(z.astype(np.float64))[np.arange(len(z))[:, None], order]
-    found: dict[int, Scores] = {}
+    sums: dict[int, Scores] = {}
     # The exact sum is high + low, and rounding it once is what fsum does.
     high, low = np.zeros(order.shape[:-1]), np.zeros(order.shape[:-1])
     for column in range(order.shape[-1]):
         if column in opponents:
-            found[column] = high + low
+            sums[column] = high + low
         value = drawn[..., column]
         total = high + value
         rest = total - high
         low = low + ((high - (total - rest)) + (value - rest))
         high = total
-    return {each: found.get(each, high + low) for each in opponents}
+    return {count: sums.get(count, high + low) for count in opponents}
 
 
 def simulate_sample(

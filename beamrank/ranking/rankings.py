@@ -125,7 +125,7 @@ def rank_pairs(
             scored.
     """
     pairs = matrices(part)
-    found = {}
+    rankings = {}
     for query_id, ranking in before.items():
         if query_id not in pairs:
             raise DataError(
@@ -142,8 +142,8 @@ def rank_pairs(
             scores = np.asarray(aggregate(z, aggregation), np.float64)
         except DataError as error:
             raise DataError(f"query {query_id!r}: {error}") from error
-        found[query_id] = rerank(query_id, ranking, doc_ids, scores, stage_k)
-    return found
+        rankings[query_id] = rerank(query_id, ranking, doc_ids, scores, stage_k)
+    return rankings
 
 
 def compared_among(doc_ids: Sequence[str], before: Ranking, k: int) -> int:
@@ -247,7 +247,7 @@ def matrices(part: Table) -> dict[str, tuple[list[str], Matrix]]:
     """
     flat = pc.list_flatten(part["scores"]).to_numpy()
     lengths = pc.list_value_length(part["scores"]).to_pylist()
-    found, start = {}, 0
+    by_query, start = {}, 0
     for query_id, docs, length in zip(
         part["query_id"].to_pylist(), part["doc_ids"].to_pylist(), lengths, strict=True
     ):
@@ -257,9 +257,9 @@ def matrices(part: Table) -> dict[str, tuple[list[str], Matrix]]:
                 f"query {query_id!r}: {count} docs need {count * count} pairwise scores, not "
                 f"{length}"
             )
-        found[query_id] = docs, flat[start : start + length].reshape(count, count)
+        by_query[query_id] = docs, flat[start : start + length].reshape(count, count)
         start += length
-    return found
+    return by_query
 
 
 def rows_by_query(table: Table) -> dict[str, slice]:

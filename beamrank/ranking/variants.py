@@ -121,12 +121,12 @@ def pair_variants(k: int, depths: Depths) -> Variants:
     most = [min(k1, k) for k1 in range(step, k + step, step)]
     drawn = {round(k * share / _POINTS) for share in range(1, _POINTS)}
     k1s = [k1 for k1 in depths.k1s or most if 2 <= k1 <= k]
-    opponents = sorted({each for each in depths.opponents or drawn if each >= 1})
+    opponents = sorted({count for count in depths.opponents or drawn if count >= 1})
     seeds = range(depths.trials)
     methods = [name for name in METHODS if name != "sample"]
     series: list[tuple[str, int | None, int | None]] = [(name, None, None) for name in methods]
-    series += [("sample", each, seed) for each in opponents for seed in seeds]
-    variants = [_pair_variant(k1, *each) for k1 in ((0, *k1s) if k1s else ()) for each in series]
+    series += [("sample", count, seed) for count in opponents for seed in seeds]
+    variants = [_pair_variant(k1, *line) for k1 in ((0, *k1s) if k1s else ()) for line in series]
 
     def positions(before: Rankings, after: Rankings, part: Table) -> Iterator[QueryPositions]:
         for query_id, (compared, z) in matrices(part).items() if variants else ():
@@ -139,7 +139,7 @@ def pair_variants(k: int, depths: Depths) -> Variants:
         query_id: str, compared: Sequence[str], z: Matrix, counts: Sequence[int], docs: Positions
     ) -> Positions:
         # A doc that is not compared keeps its position.
-        found = np.broadcast_to(
+        positions_of = np.broadcast_to(
             docs[:, None, None] + 1, (len(docs), 1 + len(k1s), len(series))
         ).copy()
         if (docs < len(z)).any():
@@ -147,10 +147,10 @@ def pair_variants(k: int, depths: Depths) -> Variants:
             for row, count in enumerate(counts, 1):
                 inside = docs < count
                 if inside.any():
-                    found[inside, row] = _positions(
+                    positions_of[inside, row] = _positions(
                         aggregated(z[:count, :count], orders), docs[inside]
                     )
-        return found.reshape(len(docs), len(variants))
+        return positions_of.reshape(len(docs), len(variants))
 
     def aggregated(z: Matrix, orders: Sequence[Positions]) -> Floats:
         """The scores of each aggregation and draw, given the order of opponents by seed.
@@ -159,7 +159,7 @@ def pair_variants(k: int, depths: Depths) -> Variants:
         first = np.array([_first(order, len(z)) for order in orders], np.int64)
         sampled = sample_sums(z, first, opponents) if orders else {}
         scores = [aggregate(z, name) for name in methods]
-        return np.array([*scores, *(sampled[each][seed] for each in sampled for seed in seeds)])
+        return np.array([*scores, *(sampled[count][seed] for count in sampled for seed in seeds)])
 
     return Variants(3, k, variants, positions)
 
@@ -186,11 +186,11 @@ def _candidates(before: Ranking, after: Ranking) -> tuple[Positions, Sequence[st
 def _scores(doc_ids: Sequence[str], after: Ranking) -> Floats:
     """The score of each candidate; NaN without one."""
     place_of = {doc_id: place for place, doc_id in enumerate(doc_ids)}
-    found = np.full(len(doc_ids), np.nan)
-    found[[place_of[doc_id] for doc_id in after.doc_ids[: after.scored]]] = after.scores[
+    scores = np.full(len(doc_ids), np.nan)
+    scores[[place_of[doc_id] for doc_id in after.doc_ids[: after.scored]]] = after.scores[
         : after.scored
     ]
-    return found
+    return scores
 
 
 def _depth_positions(scores: Floats, heads: Positions, docs: Positions) -> Positions:
@@ -227,7 +227,7 @@ class Opponent(NamedTuple):
     log_odds: float
 
     def __str__(self) -> str:
-        return f"{self.doc_id} ({self.log_odds:+.2f})"
+        return f"{self.doc_id} (log-odds against it {self.log_odds:+.2f})"
 
 
 def opponents(part: Table, query_id: str) -> dict[str, dict[str, Any]]:

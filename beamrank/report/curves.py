@@ -43,9 +43,11 @@ class Curves:
         """Takes the judgments, measures that positions suffice for, the stages that rank, and the
         points.
         """
-        found = [(stage.name, stage.variants(depths)) for stage in stages]
+        of_stages = [(stage.name, stage.variants(depths)) for stage in stages]
         self._curves = [
-            (name, each, CurveEvaluator(qrels, measures)) for name, each in found if each
+            (name, variants, CurveEvaluator(qrels, measures))
+            for name, variants in of_stages
+            if variants
         ]
         self._judged = qrels.relevance
         names = [stage.name for stage in stages]
@@ -67,32 +69,34 @@ class Curves:
         """The means over all judged topics, by the name of the stage, in the order of the
         stages.
         """
-        k0, found = 0, {}
+        k0, by_stage = 0, {}
         for stage, variants, evaluator in self._curves:
             k0 = variants.k if variants.figure == _BY_DEPTH else k0
             points = [
                 CurvePoint(
                     variants.figure,
-                    stage if each.k0 or each.k1 else self._before[stage],
-                    each._replace(k0=k0 if each.k0 is None else each.k0),
+                    stage if variant.k0 or variant.k1 else self._before[stage],
+                    variant._replace(k0=k0 if variant.k0 is None else variant.k0),
                     name,
                     float(value),
                 )
                 for name, means in evaluator.means().items()
-                for each, value in zip(variants.variants, means, strict=True)
+                for variant, value in zip(variants.variants, means, strict=True)
             ]
             if points:
                 by_depth = groupby(points, key=lambda point: (point.measure, *point.variant[:2]))
-                found[stage] = [point for _, each in by_depth for point in _with_trials(list(each))]
-        return found
+                by_stage[stage] = [
+                    point for _, points_of in by_depth for point in _with_trials(list(points_of))
+                ]
+        return by_stage
 
 
 def _with_trials(points: Sequence[CurvePoint]) -> Iterator[CurvePoint]:
     """The points of one depth, then the mean and the standard deviation of the trials."""
     yield from points
     drawn = [point for point in points if point.variant.trial is not None]
-    for _, each in groupby(drawn, key=lambda point: point.variant.label):
-        trials = list(each)
+    for _, points_of in groupby(drawn, key=lambda point: point.variant.label):
+        trials = list(points_of)
         values = [point.value for point in trials]
         spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
         for name, value in (("mean", float(np.mean(values))), ("sd", spread)):

@@ -84,19 +84,20 @@ class Part:
 
 def report_part(report: Report, options: Mapping[str, Any] | None = None) -> Part:
     """A report with its sections; `options` are those of the command, by name."""
-    known, given, found = SECTIONS.importable(), options or {}, {}
+    known, given, blocks_of = SECTIONS.importable(), options or {}, {}
     first, *middle, last = _OURS
-    added = [title for title in known if title not in _OURS]
+    added = list(known)[len(_OURS) :]
     leading = [title for title in added if known[title].leads]
-    for title in dict.fromkeys([first, *leading, *middle, *added, last]):
+    titles = [first, *leading, *middle, *added, last] if report.execution else added
+    for title in dict.fromkeys(titles):
         chosen = {
-            each.name: given[each.name]
-            for each in options_of(known[title].blocks)
-            if each.name in given
+            option.name: given[option.name]
+            for option in options_of(known[title].blocks)
+            if option.name in given
         }
         if blocks := known[title].blocks(report, **chosen):
-            found[title] = blocks
-    return Part(report, found)
+            blocks_of[title] = blocks
+    return Part(report, blocks_of)
 
 
 def write_report(folder: str, parts: Sequence[Part]) -> str:

@@ -52,11 +52,11 @@ def figure(
         colors = (
             matplotlib.color_sequences["tab20"][::2] + matplotlib.color_sequences["tab20"][1::2]
         )
-        for each in [axes] if panels == 1 else axes:
-            each.grid(alpha=0.3)
-            each.set_prop_cycle(color=colors)
+        for panel in np.atleast_1d(axes):
+            panel.grid(alpha=0.3)
+            panel.set_prop_cycle(color=colors)
             if whole:
-                each.xaxis.set_major_locator(
+                panel.xaxis.set_major_locator(
                     MaxNLocator(steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
                 )
         yield axes, content
@@ -166,12 +166,12 @@ def _by_label(scores: Scores) -> dict[str, NDArray[np.float32]]:
     """The scores by the name of their label, those of docs without judgment first."""
     levels = sorted(label for label in scores if label is not None)
     first, rest = levels[: _MOST_LABELS - 1], levels[_MOST_LABELS - 1 :]
-    found = {"not judged": scores[None]} if None in scores else {}
-    found |= {f"label {label}": scores[label] for label in first}
+    by_label = {"not judged": scores[None]} if None in scores else {}
+    by_label |= {f"label {label}": scores[label] for label in first}
     if rest:
         name = f"label {rest[0]}" if len(rest) == 1 else f"labels {rest[0]} to {rest[-1]}"
-        found[name] = np.concatenate([scores[label] for label in rest])
-    return found
+        by_label[name] = np.concatenate([scores[label] for label in rest])
+    return by_label
 
 
 def _edges(values: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -119,9 +119,15 @@ class Report:
     texts: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def executed(self) -> PlanRuns:
+        """The run, which reports of folders lack."""
+        assert self.execution is not None
+        return self.execution
+
+    @property
     def last(self) -> str:
         """The run whose differences from the baseline are shown by topic; empty without runs."""
-        return self.steps[-1] if self.steps else ""
+        return next(reversed(self.steps), "")
 
     @property
     def main_measure(self) -> str | None:
@@ -142,11 +148,8 @@ class Report:
             return {}
         last, base = (self.evaluations[run].per_query for run in (self.last, self.baseline))
         values = last.of(self.main_measure) - base.of(self.main_measure)
-        return dict(
-            sorted(
-                zip(last.ids.to_pylist(), values.tolist(), strict=True), key=lambda each: each[::-1]
-            )
-        )
+        differences = zip(last.ids.to_pylist(), values.tolist(), strict=True)
+        return dict(sorted(differences, key=lambda difference: difference[::-1]))
 
     @cached_property
     def tested(self) -> list[Tested]:
@@ -155,27 +158,25 @@ class Report:
 
         The other runs are further aggregations of the same pairs, which nobody chose.
         """
-        others = [run for run in self.runs if self.evaluations and run != self.baseline]
-        found = [
+        compared = [
             (run, measure, comparison)
-            for run in others
+            for run, evaluation in self.evaluations.items()
+            if run != self.baseline
             for measure, comparison in compare_evaluations(
-                self.evaluations[run], self.evaluations[self.baseline]
+                evaluation, self.evaluations[self.baseline]
             ).items()
             if not measure.startswith(NOT_TESTED)
         ]
-        chosen = [comparison.p_value if run in self.steps else None for run, _, comparison in found]
-        return [
-            Tested(*each, p_value)
-            for each, p_value in zip(found, corrected(chosen, "holm"), strict=True)
+        p_values = [
+            comparison.p_value if run in self.steps else None for run, _, comparison in compared
         ]
+        rows = zip(compared, corrected(p_values, "holm"), strict=True)
+        return [Tested(*comparison, p_value) for comparison, p_value in rows]
 
     def largest_differences(self) -> list[str]:
         """The topics with the largest differences, in the order of the table."""
-        count = self.settings.queries
-        largest = set(
-            sorted(self.differences, key=lambda one: (-abs(self.differences[one]), one))[:count]
-        )
+        by_size = sorted(self.differences, key=lambda one: (-abs(self.differences[one]), one))
+        largest = set(by_size[: self.settings.queries])
         return [query_id for query_id in self.differences if query_id in largest]
 
 
@@ -186,17 +187,26 @@ def gather(runs: PlanRuns, settings: ReportSettings) -> Report:
         ConfigError: the baseline is not a run of a finished stage.
     """
     plan, measures = runs.plan, runs.config.measures
-    qrels = None
-    if runs.config.judgments is not None:
-        qrels = read_qrels(runs.config.judgments, rejects=runs.config.max_bad_rows.rejects("qrels"))
-        qrels = qrels.of_topics(plan.topics.those_of(qrels.relevance)) if plan.limited else qrels
-    missing = [
-        f"{each.stage} is not finished ({each.done:,} of {each.shards:,} shards): what needs it "
-        "is left out. Run the same `beamrank run` again, which resumes"
-        for each in runs.statuses
-        if not each.finished
-    ]
     fast, not_drawn = by_position(measures) if measures else ({}, ())
+    evaluators: dict[str, Evaluator] = {}
+    qrels, curves, missing, trial = None, None, [], ""
+    if plan.limited:
+        trial = f" (a trial: the first {len(plan.topics):,} topics only, topics.limit)"
+    for status in runs.statuses:
+        if not status.finished:
+            missing.append(
+                f"{status.stage} is not finished ({status.done:,} of {status.shards:,} shards): "
+                "what needs it is left out. Run the same `beamrank run` again, which resumes"
+            )
+    if runs.config.judgments is None:
+        missing.append(_NO_QRELS)
+    else:
+        qrels = read_qrels(runs.config.judgments, rejects=runs.config.max_bad_rows.rejects("qrels"))
+        qrels = qrels.of_topics(plan.topics.those_of(qrels.relevance)) if trial else qrels
+        names = list(dict.fromkeys([*measures, _JUDGED]))
+        evaluators = {run: Evaluator(qrels, names, fast=True) for run in runs.all}
+        if settings.curves:
+            curves = Curves(qrels, fast, runs.finished, settings.depths)
     report = Report(
         title=f"{plan.run_tag}: {plan.output}",
         runs=list(runs.all),
@@ -205,18 +215,11 @@ def gather(runs: PlanRuns, settings: ReportSettings) -> Report:
         measures=measures,
         settings=settings,
         topics=plan.topics.texts,
-        trial=f" (a trial: the first {len(plan.topics):,} topics only, topics.limit)"
-        if plan.limited
-        else "",
+        trial=trial,
         execution=runs,
         qrels=qrels,
-        missing=[*missing, *([_NO_QRELS] if qrels is None else [])],
+        missing=missing,
         not_drawn=not_drawn,
-    )
-    names = list(dict.fromkeys([*measures, _JUDGED]))
-    evaluators = {run: Evaluator(qrels, names, fast=True) for run in runs.all} if qrels else {}
-    curves = (
-        Curves(qrels, fast, runs.finished, settings.depths) if qrels and settings.curves else None
     )
     # The score of a pair is of two docs.
     of_docs = [
@@ -227,7 +230,7 @@ def gather(runs: PlanRuns, settings: ReportSettings) -> Report:
     if not settings.texts:
         return report
     shown = {change.candidate.doc_id for change in report.changes}
-    shown |= {view.doc_id for views in report.views.values() for view in views}
+    shown |= {view.doc_id for view in itertools.chain(*report.views.values())}
     try:
         return replace(report, texts=runs.texts(shown))
     except PreflightError as error:
@@ -261,8 +264,9 @@ def _read(
         for query_id in dict.fromkeys(itertools.chain.from_iterable(in_steps.values())):
             judgments = relevance.get(query_id, {})
             ranked = of_query(in_steps, query_id)
-            for run in (run for run in of_docs if run in ranked):
-                scores.add(run, ranked[run], judgments)
+            for run in of_docs:
+                if run in ranked:
+                    scores.add(run, ranked[run], judgments)
             if judgments and settings.changes:
                 changes.add(candidate_views(query_id, ranked, judgments, judgments))
         if curves is not None:
@@ -270,7 +274,7 @@ def _read(
     topics = runs.plan.topics.query_ids
     report = replace(
         report,
-        evaluations={run: each.evaluation(topics) for run, each in evaluators.items()},
+        evaluations={run: evaluator.evaluation(topics) for run, evaluator in evaluators.items()},
         changes=changes.found(),
         scores=scores.found(),
     )
@@ -281,29 +285,28 @@ def _read(
         of_changes.setdefault(change.candidate.query_id, []).append(change.candidate)
     views: dict[str, list[CandidateView]] = {}
     changed: dict[tuple[str, str], CandidateView] = {}
-    for parts in runs.shards({*chosen, *of_changes}) if chosen or of_changes else ():
+    for parts in runs.shards({*chosen, *of_changes}):
         rankings = {run: runs.rankings(parts, run) for run in runs.all}
         for query_id in dict.fromkeys(itertools.chain.from_iterable(rankings.values())):
             if query_id in chosen:
-                every = candidate_views(
-                    query_id, of_query(rankings, query_id), relevance.get(query_id, {})
-                )
-                views[query_id] = runs.complete(parts, query_id, shown_views(every, _DOCS))
+                ranked = of_query(rankings, query_id)
+                candidates = candidate_views(query_id, ranked, relevance.get(query_id, {}))
+                views[query_id] = runs.complete(parts, query_id, shown_views(candidates, _DOCS))
             for view in runs.complete(parts, query_id, of_changes.get(query_id, [])):
                 changed[query_id, view.doc_id] = view
     return replace(
         report,
         views={query_id: views[query_id] for query_id in chosen if query_id in views},
         changes=[
-            each._replace(candidate=changed[each.candidate.query_id, each.candidate.doc_id])
-            for each in report.changes
+            change._replace(candidate=changed[change.candidate.query_id, change.candidate.doc_id])
+            for change in report.changes
         ],
     )
 
 
 def _baseline(name: str | None, runs: Sequence[str], where: str) -> str:
     """The run that others are compared with, by default the first; empty if there is none."""
-    baseline = name or (runs[0] if runs else "")
+    baseline = name or next(iter(runs), "")
     if baseline and baseline not in runs:
         names = ", ".join(runs) or "none: no stage is finished"
         raise ConfigError(f"--baseline {baseline!r} is not a run of {where}; its runs are {names}")

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from beamrank.commit.parts import ShardParts, iter_shards
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder
+from beamrank.commit.schemas import INSTRUCTION_TOKENS
 from beamrank.commit.stage import Stage
 from beamrank.commit.status import StageStatus, read_receipts, read_status
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, find_texts
-from beamrank.join.schemas import INSTRUCTION_TOKENS
 from beamrank.ranking.input_layout import Lengths
 from beamrank.ranking.rankings import Ranking, Rankings
 
@@ -79,12 +79,12 @@ class RankChange(NamedTuple):
 
 def of_query(rankings: Mapping[str, Rankings], query_id: str) -> dict[str, Ranking]:
     """A query's ranking in each run that has it."""
-    return {run: each[query_id] for run, each in rankings.items() if query_id in each}
+    return {run: by_query[query_id] for run, by_query in rankings.items() if query_id in by_query}
 
 
 def candidate_views(
     query_id: str,
-    rankings: Mapping[str, Ranking],
+    rankings: dict[str, Ranking],
     judgments: Mapping[str, int],
     only: Collection[str] | None = None,
 ) -> list[CandidateView]:
@@ -93,23 +93,21 @@ def candidate_views(
 
     `judgments` are of its docs; `only` leaves out other docs.
     """
-    places = {
-        run: [
-            (place, doc_id)
-            for place, doc_id in enumerate(ranking.doc_ids)
-            if only is None or doc_id in only
-        ]
-        for run, ranking in rankings.items()
-    }
-    order = dict.fromkeys(doc_id for run in reversed(places) for _, doc_id in places[run])
+    order = dict.fromkeys(
+        doc_id
+        for run in reversed(rankings)
+        for doc_id in rankings[run].doc_ids
+        if only is None or doc_id in only
+    )
     views = {
         doc_id: CandidateView(query_id, doc_id, judgments.get(doc_id), {}, {}) for doc_id in order
     }
     for run, ranking in rankings.items():
-        for place, doc_id in places[run]:
-            views[doc_id].ranks[run] = place + 1
-            if place < ranking.scored:
-                views[doc_id].scores[run] = float(ranking.scores[place])
+        for place, doc_id in enumerate(ranking.doc_ids):
+            if doc_id in views:
+                views[doc_id].ranks[run] = place + 1
+                if place < ranking.scored:
+                    views[doc_id].scores[run] = float(ranking.scores[place])
     return list(views.values())
 
 
@@ -128,26 +126,21 @@ class LargestChanges:
     def add(self, views: Sequence[CandidateView]) -> None:
         """Takes the judged candidates of a query."""
         for (before, after), kept in self._kept.items():
-            changes = [
+            changes = (
                 RankChange(before, after, view)
                 for view in views
-                if {before, after} <= view.ranks.keys()
-            ]
-            kept[:] = heapq.nlargest(
-                self._count, [*kept, *(each for each in changes if each.places)], key=_size
+                if view.ranks.get(before) != view.ranks.get(after)
+                and {before, after} <= view.ranks.keys()
             )
+            kept[:] = heapq.nsmallest(self._count, [*kept, *changes], key=_order)
 
     def found(self) -> list[RankChange]:
         """The largest changes of each step, largest first."""
-        return [
-            change
-            for kept in self._kept.values()
-            for change in sorted(kept, key=lambda each: (-_size(each)[0], *_size(each)[1:]))
-        ]
+        return list(chain.from_iterable(self._kept.values()))
 
 
-def _size(change: RankChange) -> tuple[int, str, str]:
-    return abs(change.places), change.candidate.query_id, change.candidate.doc_id
+def _order(change: RankChange) -> tuple[int, str, str]:
+    return -abs(change.places), change.candidate.query_id, change.candidate.doc_id
 
 
 class ScoresByLabel:
@@ -161,10 +154,10 @@ class ScoresByLabel:
         scores = ranking.scores[: ranking.scored]
         labels = list(map(judgments.get, ranking.doc_ids[: ranking.scored]))
         for label in {*labels}:
-            values = scores[[each == label for each in labels]]
-            found = values[np.isfinite(values)].astype(np.float32)
-            if len(found):
-                self._parts.setdefault(run, {}).setdefault(label, []).append(found)
+            values = scores[[own == label for own in labels]]
+            finite = values[np.isfinite(values)].astype(np.float32)
+            if len(finite):
+                self._parts.setdefault(run, {}).setdefault(label, []).append(finite)
 
     def found(self) -> dict[str, Scores]:
         """The scores by run and label."""
@@ -206,7 +199,7 @@ class PlanRuns:
         return list(
             takewhile(
                 lambda stage: stage.name in self.manifests,
-                (each for each in self.stages if each.ranks),
+                (stage for stage in self.stages if stage.ranks),
             )
         )
 
@@ -221,9 +214,9 @@ class PlanRuns:
         ranks.
         """
         return {
-            str(each.run_name): (stage, each)
+            str(alternative.run_name): (stage, alternative)
             for stage in self.finished
-            for each in stage.alternatives
+            for alternative in stage.alternatives
         }
 
     def shards(self, queries: Collection[str] | None = None) -> Iterator[ShardParts]:
@@ -239,16 +232,15 @@ class PlanRuns:
     def rankings(self, parts: ShardParts, run: str) -> Rankings:
         """The rankings of a shard in one of `all` runs."""
         stage, alternative = self.all[run]
-        if alternative.run_name == stage.run_name:
-            return parts.rankings(stage.name)
-        return parts.rank(alternative)
+        is_own = alternative.run_name == stage.run_name
+        return parts.rankings(stage.name) if is_own else parts.rank(alternative)
 
     def views(self, query_id: str, judgments: Mapping[str, int]) -> list[CandidateView]:
         """The candidates of a query in all runs; reads its shard only."""
         for parts in self.shards({query_id}):
             rankings = {run: self.rankings(parts, run) for run in self.all}
-            found = candidate_views(query_id, of_query(rankings, query_id), judgments)
-            return self.complete(parts, query_id, found)
+            candidates = candidate_views(query_id, of_query(rankings, query_id), judgments)
+            return self.complete(parts, query_id, candidates)
         return []
 
     def complete(
@@ -266,10 +258,10 @@ class PlanRuns:
             for stage in self.stages
             if stage.ranks and stage.tokens in self.manifests
         ]
-        found = []
+        completed = []
         for view in views:
             of_runs = {
-                run: each[view.doc_id] for run, each in details.items() if view.doc_id in each
+                run: by_doc[view.doc_id] for run, by_doc in details.items() if view.doc_id in by_doc
             }
             known = any(view.doc_id in by_doc for _, by_doc in truncated)
             names = [
@@ -277,8 +269,10 @@ class PlanRuns:
                 for stage, by_doc in truncated
                 if by_doc.get(view.doc_id) and stage.run_name in view.scores
             ]
-            found.append(replace(view, details=of_runs, truncated=tuple(names) if known else None))
-        return found
+            completed.append(
+                replace(view, details=of_runs, truncated=tuple(names) if known else None)
+            )
+        return completed
 
     def _truncated(self, parts: ShardParts, stage: Stage, query_id: str) -> dict[str, bool]:
         """Whether the model of a stage reads only the beginning of each doc of a query.
@@ -292,11 +286,11 @@ class PlanRuns:
         columns = [
             row[name] if name in row.column_names else pa.array([[]]) for name in _BEFORE_DOCS
         ]
-        query, instruction = (np.repeat(_lengths(each), len(docs)) for each in columns)
+        query, instruction = (np.repeat(_lengths(lists), len(docs)) for lists in columns)
         read = stage.read_tokens(query, docs, instruction)
         stored = self.plan.stage(stage.tokens).keys["max_doc_tokens"]
-        found = ((read < docs) | (docs >= stored)).tolist()
-        return dict(zip(pc.list_flatten(row["doc_ids"]).to_pylist(), found, strict=True))
+        is_cut = ((read < docs) | (docs >= stored)).tolist()
+        return dict(zip(pc.list_flatten(row["doc_ids"]).to_pylist(), is_cut, strict=True))
 
     def texts(self, doc_ids: Collection[str]) -> dict[str, str]:
         """The texts of some docs, as the run read them; those that the corpus lacks are left out.

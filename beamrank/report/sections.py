@@ -4,11 +4,13 @@ machines, keys.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, starmap
 from typing import Any
 
 from beamrank.commit.receipts import read_machine
-from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, P_VALUE, Cell, Column, Table
+from beamrank.commit.status import total_counts
+from beamrank.evaluation.compare import tested_columns
+from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, Cell, Column, Table
 from beamrank.formats.files import shown_paths
 from beamrank.machine import Machine
 from beamrank.ranking.variants import Opponent
@@ -35,23 +37,18 @@ _CAPTIONS = {
 
 def what_ran(report: Report) -> Sequence[Block]:
     """What is missing, the inputs and the stages."""
-    notes = () if report.execution is None else report.execution.notes
-    found: list[Block] = [Paragraph(line) for line in (*notes, *report.missing)]
-    run = report.execution
-    if run is not None:
-        inputs = Table(
-            [Column("input"), Column("value")], [list(row) for row in _inputs(report, run)]
-        )
-        found.append(TableBlock("Inputs", inputs))
-        found.append(
-            TableBlock("Stages: cost and losses, from receipts", _stages(run), exported=True)
-        )
-        found += [
+    run = report.executed
+    inputs = Table([Column("input"), Column("value")], list(_inputs(report, run)))
+    return [
+        *map(Paragraph, (*run.notes, *report.missing)),
+        TableBlock("Inputs", inputs),
+        TableBlock("Stages: cost and losses, from receipts", _stages(run), exported=True),
+        *(
             Paragraph(f"The open shards of {status.stage} were started again: {reason}.")
             for status in run.statuses
             for reason in status.retries
-        ]
-    return found
+        ),
+    ]
 
 
 def _inputs(report: Report, run: PlanRuns) -> Iterator[tuple[str, Cell]]:
@@ -62,20 +59,21 @@ def _inputs(report: Report, run: PlanRuns) -> Iterator[tuple[str, Cell]]:
     yield "corpus", f"{config.corpus.path} ({config.corpus.format})"
     yield "topics", f"{shown_paths(config.topics.path)}: {len(plan.topics):,} topics{report.trial}"
     yield "first stage", f"{first.kind}: {_flat(first.section.model_dump())}"
-    notes = [each.notes for each in report.evaluations.values()][:1]
+    notes = [evaluation.notes for evaluation in report.evaluations.values()][:1]
     if config.qrels is not None:
         yield (
             "qrels",
             shown_paths(config.qrels)
-            + "".join(f": {each.topics:,} judged topics" for each in notes),
+            + "".join(f": {note.topics:,} judged topics" for note in notes),
         )
-    for kind, each in plan.rejects.items():
-        yield f"bad rows of {kind}, left out", each.rows
+    for kind, rejected in plan.rejects.items():
+        yield f"bad rows of {kind}, left out", rejected.rows
     for stage in later:
         yield stage.name, _flat(stage.section.model_dump())
     yield "input", _flat(config.input.model_dump())
-    for line in (line for each in notes for line in each.lines()):
-        yield "judgments", line
+    for note in notes:
+        for line in note.lines():
+            yield "judgments", line
 
 
 def _flat(values: Mapping[str, Any]) -> str:
@@ -92,9 +90,7 @@ def _stages(run: PlanRuns) -> Table:
     names = ("truncated queries", "truncated docs", "bad rows", "out-of-memory splits")
     rows: list[list[Cell]] = []
     for status in run.statuses:
-        counts: Counter[str] = Counter()
-        for receipt in run.receipts[status.stage].values():
-            counts.update(receipt.counts)
+        counts = total_counts(run.receipts[status.stage].values())
         padding = None if status.padding_share is None else 100 * status.padding_share
         cost = [status.seconds, counts.get("inferences"), status.inferences_per_query, padding]
         truncated = [counts.get("truncated_queries"), counts.get("truncated_docs")]
@@ -109,36 +105,33 @@ def machines_and_settings(report: Report) -> Sequence[Block]:
     """A column for each machine that did shards (Dataflow's workers of one kind share it); the keys
     of the stages.
     """
-    run = report.execution
-    if run is None:
-        return []
+    run = report.executed
     shards: dict[str, Counter[str]] = {}
     for stage, receipts in run.receipts.items():
         for receipt in receipts.values():
             shards.setdefault(receipt.machine, Counter())[stage] += 1
-    machines = [_machine(read_machine(run.plan.output, name)) for name in shards]
-    done = [
-        ", ".join(f"{stage} {count:,}" for stage, count in counts.items())
-        for counts in shards.values()
+    machines = [
+        {
+            "shards": ", ".join(f"{stage} {count:,}" for stage, count in counts.items()),
+            **_described(read_machine(run.plan.output, name)),
+        }
+        for name, counts in shards.items()
     ]
-    rows: list[list[Cell]] = [["shards", *done]]
-    for name in dict.fromkeys(name for values in machines for name in values):
-        rows.append([name, *(each.get(name) for each in machines)])
+    facts = dict.fromkeys(fact for machine in machines for fact in machine)
+    rows = [[fact, *(machine.get(fact) for machine in machines)] for fact in facts]
     columns = [Column(""), *(Column(f"machine {number}") for number, _ in enumerate(machines, 1))]
-    found: list[Block] = (
-        [TableBlock("Machines and versions", Table(columns, rows))] if machines else []
-    )
-    keys: list[list[Cell]] = [
+    tables = {"Machines and versions": Table(columns, rows)} if machines else {}
+    keys = [
         [stage.name, key, _flat(value) if isinstance(value, Mapping) else str(value)]
         for stage in run.plan.stages
         for key, value in stage.keys.items()
         if value not in (None, {})
     ]
-    table = Table([Column("stage"), Column("key"), Column("value")], keys)
-    return [*found, TableBlock("What decides the scores", table)]
+    tables["What decides the scores"] = Table(list(map(Column, ("stage", "key", "value"))), keys)
+    return list(starmap(TableBlock, tables.items()))
 
 
-def _machine(machine: Machine | None) -> dict[str, str]:
+def _described(machine: Machine | None) -> dict[str, str]:
     if machine is None:
         return {"processor": "unknown: its description is missing"}
     return {
@@ -158,16 +151,19 @@ def measures(report: Report) -> Sequence[Block]:
     names = list(next(iter(report.evaluations.values())).means)
     means = Table(
         [Column("run"), *(Column(name, MEAN) for name in names)],
-        [[run, *(each.means[name] for name in names)] for run, each in report.evaluations.items()],
+        [
+            [run, *(evaluation.means[name] for name in names)]
+            for run, evaluation in report.evaluations.items()
+        ],
     )
-    found: list[Block] = [
+    blocks: list[Block] = [
         TableBlock(f"Means over all judged topics{report.trial}", means, exported=True)
     ]
-    chosen = [each for each in report.tested if each.run in report.steps]
-    others = [each for each in report.tested if each.run not in report.steps]
+    chosen = [row for row in report.tested if row.run in report.steps]
+    others = [row for row in report.tested if row.run not in report.steps]
     title = f"Differences from {report.baseline}"
     if chosen:
-        found += [
+        blocks += [
             TableBlock(title + report.trial, _differences(chosen), exported=True),
             Paragraph(
                 "p is that of the paired t-test over topics; Holm's correction covers all rows of "
@@ -176,44 +172,26 @@ def measures(report: Report) -> Sequence[Block]:
         ]
     if others:
         title += " of aggregations that are not configured; p is not corrected"
-        found.append(TableBlock(title + report.trial, _differences(others), exported=True))
-    return found
+        blocks.append(TableBlock(title + report.trial, _differences(others), exported=True))
+    return blocks
 
 
 def _differences(tested: Sequence[Tested]) -> Table:
-    columns = [
-        Column("run"),
-        Column("measure"),
-        Column("mean", MEAN),
-        Column("difference", DIFFERENCE),
+    columns = [Column("run"), Column("measure"), Column("mean", MEAN)]
+    rows = [
+        [run, measure, comparison.mean, *comparison.cells(p_value)]
+        for run, measure, comparison, p_value in tested
     ]
-    columns += [Column("p", P_VALUE), Column("p (Holm)", P_VALUE)]
-    columns += [Column(name, COUNT) for name in ("wins", "ties", "losses")]
-    rows: list[list[Cell]] = [
-        [
-            run,
-            measure,
-            each.mean,
-            each.difference,
-            each.p_value,
-            p_value,
-            each.better,
-            each.equal,
-            each.worse,
-        ]
-        for run, measure, each, p_value in tested
-    ]
-    return Table(columns, rows)
+    return Table([*columns, *tested_columns("difference", "Holm")], rows)
 
 
 def curves(report: Report) -> Sequence[Block]:
     """Figures 2 and 3 of the multi-stage paper, by the first measure that has curves."""
-    found: list[Block] = []
-    sections = (
-        {each.name: each.section for each in report.execution.config.stages}
-        if report.execution
-        else {}
-    )
+    blocks: list[Block] = []
+    aggregations = {
+        stage.name: getattr(stage.section, "aggregation", None)
+        for stage in report.executed.config.stages
+    }
     names: set[str] = set()
     for stage, points in report.curves.items():
         first = points[0]
@@ -221,15 +199,12 @@ def curves(report: Report) -> Sequence[Block]:
         name = f"{name}-{stage}" if name in names else name
         names.add(name)
         drawn = [point for point in points if point.measure == first.measure]
-        if first.figure == 3:
-            svg = pair_curves(drawn, getattr(sections[stage], "aggregation", None))
-        else:
-            svg = depth_curve(drawn)
+        svg = pair_curves(drawn, aggregations[stage]) if first.figure == 3 else depth_curve(drawn)
         before = "the first stage" if first.stage == "first" else first.stage
         caption = _CAPTIONS[first.figure].format(measure=first.measure, stage=stage, before=before)
-        found.append(Picture(name, caption + report.trial, svg, points))
-    if found:
-        found.append(
+        blocks.append(Picture(name, caption + report.trial, svg, points))
+    if blocks:
+        blocks.append(
             Paragraph(
                 "curves.csv has the points of every measure. For SAMPLE, the picture has the mean "
                 "and the standard deviation of the seeds against k1·m inferences, which is what "
@@ -238,8 +213,8 @@ def curves(report: Report) -> Sequence[Block]:
             )
         )
     if report.not_drawn and report.evaluations:
-        found.append(Paragraph(f"Measures without curves: {', '.join(report.not_drawn)}."))
-    return found
+        blocks.append(Paragraph(f"Measures without curves: {', '.join(report.not_drawn)}."))
+    return blocks
 
 
 def scores(report: Report) -> Sequence[Block]:
@@ -252,51 +227,45 @@ def scores(report: Report) -> Sequence[Block]:
 
 def queries(report: Report) -> Sequence[Block]:
     """A bar for each query, a table of all, and the docs of some."""
-    found: list[Block] = []
+    blocks: list[Block] = []
     differences, measure = report.differences, report.main_measure
     anchors = {query_id: f"query-{number}" for number, query_id in enumerate(report.views, 1)}
-    if differences and measure is not None:
+    if differences:
         title = f"{measure} of {report.last} minus {report.baseline}{report.trial}"
-        bars = difference_bars(list(differences.values()), measure)
+        bars = difference_bars(list(differences.values()), str(measure))
         links = [anchors.get(query_id) for query_id in differences]
-        found.append(Picture("differences", f"{title}, a bar for each topic", bars))
-        found.append(TableBlock(f"{title}, by topic", differences_table(report), links))
+        blocks.append(Picture("differences", f"{title}, a bar for each topic", bars))
+        blocks.append(TableBlock(f"{title}, by topic", differences_table(report), links))
     if report.views:
         why = "the largest differences" if differences else "the first places of the plan"
         docs = "the best docs of each and relevant ones further below"
-        found.append(
+        blocks.append(
             Paragraph(f"The queries with {why} follow ({len(report.views):,}), with {docs}.")
         )
     for query_id, views in report.views.items():
-        query = report.topics.get(query_id, "")
-        found.append(Heading(": ".join(filter(None, (query_id, query))), anchors[query_id]))
-        found.append(TableBlock("", _candidates(report, views)))
+        query = report.topics[query_id]
+        blocks.append(Heading(f"{query_id}: {query}", anchors[query_id]))
+        blocks.append(TableBlock("", _candidates(report, views)))
         for view in shown_views(views, _PASSAGES):
             if view.doc_id in report.texts:
                 label = [("label", str(view.label))] if view.label is not None else []
-                found.append(
-                    Passage(view.doc_id, label, marked_text(report.texts[view.doc_id], query))
-                )
-    return found
+                text = marked_text(report.texts[view.doc_id], query)
+                blocks.append(Passage(view.doc_id, label, text))
+    return blocks
 
 
 def differences_table(report: Report) -> Table:
     """The main measure of each topic in every step, largest losses first; in the order of the plan
     without any.
     """
-    texts = [Column("text")] if report.topics else []
-    values = [report.evaluations[run].per_query for run in report.steps if report.evaluations]
-    columns = [
-        Column("query_id"),
-        *texts,
-        *(Column(run, MEAN) for run in report.steps if report.evaluations),
-    ]
+    steps = [run for run in report.steps if run in report.evaluations]
+    columns = [Column("query_id"), Column("text"), *(Column(run, MEAN) for run in steps)]
     differences: Mapping[str, float | None] = report.differences or dict.fromkeys(report.topics)
     rows: list[list[Cell]] = []
     for query_id, difference in differences.items():
-        text = [report.topics.get(query_id, "") for _ in texts]
-        measured = [each.get(query_id, {}).get(report.main_measure or "") for each in values]
-        rows.append([query_id, *text, *measured, difference])
+        values = (report.evaluations[run].per_query.get(query_id, {}) for run in steps)
+        measured = [by_measure.get(str(report.main_measure)) for by_measure in values]
+        rows.append([query_id, report.topics.get(query_id, ""), *measured, difference])
     return Table([*columns, Column("difference", DIFFERENCE)], rows)
 
 
@@ -304,12 +273,14 @@ def _candidates(report: Report, views: Sequence[CandidateView]) -> Table:
     columns = [Column("doc_id"), Column("label")]
     for run in report.steps:
         columns += [Column(f"{run} rank", COUNT), Column(f"{run} score", MEAN)]
-    rows: list[list[Cell]] = []
-    for view in views:
-        values: list[Cell] = [
-            cell for run in report.steps for cell in (view.ranks.get(run), view.scores.get(run))
+    rows = [
+        [
+            *(view.doc_id, view.label),
+            *(places.get(run) for run in report.steps for places in (view.ranks, view.scores)),
+            view.truncated_by,
         ]
-        rows.append([view.doc_id, view.label, *values, view.truncated_by])
+        for view in views
+    ]
     return Table([*columns, Column("truncated")], rows)
 
 
@@ -317,32 +288,29 @@ def rank_changes(report: Report) -> Sequence[Block]:
     """Table 3 of the multi-stage paper: passages below the heading of each step, with the query's
     words marked.
     """
-    found: list[Block] = []
+    blocks: list[Block] = []
     steps = groupby(report.changes, key=lambda change: (change.before, change.after))
     for number, ((before, after), changes) in enumerate(steps, 1):
         passages = [_passage(report, change) for change in changes]
-        found += [
+        blocks += [
             Heading(f"{before} → {after}: the {len(passages):,} largest", f"changes-{number}"),
             *passages,
         ]
-    return found
+    return blocks
 
 
 def _passage(report: Report, change: RankChange) -> Passage:
     before, after, view = change
-    query, text = report.topics.get(view.query_id, ""), report.texts.get(view.doc_id, "")
+    query, text = report.topics[view.query_id], report.texts.get(view.doc_id, "")
     facts = [
         ("query", f"{view.query_id}: {query}"),
         ("doc", view.doc_id),
         ("label", str(view.label)),
     ]
     facts += [("truncated", view.truncated_by)] if view.truncated_by is not None else []
-    for name, value in view.details.get(after, {}).items():
-        if isinstance(value, Opponent):
-            facts.append(
-                (f"{name} opponent", f"{value.doc_id} (log-odds against it {value.log_odds:+.2f})")
-            )
-        else:
-            facts.append((name, str(value)))
+    facts += [
+        (f"{name}{' opponent' * isinstance(value, Opponent)}", str(value))
+        for name, value in view.details.get(after, {}).items()
+    ]
     title = f"{before} → {after}: rank {view.ranks[before]} → {view.ranks[after]}"
     return Passage(title, facts, marked_text(text, query))

@@ -51,13 +51,13 @@ def file_states(folder: str) -> dict[str, FileState]:
     """The files in a folder by name; empty where there is no folder."""
     entries = storage.list_files(folder)
     return {
-        storage.name(each["name"]): FileState(int(each["size"]), _modified(each))
-        for each in entries
+        storage.name(entry["name"]): FileState(int(entry["size"]), _modified(entry))
+        for entry in entries
     }
 
 
 def _modified(entry: Mapping[str, Any]) -> float | None:
-    for value in (each for each in map(entry.get, _TIMES) if each is not None):
+    for value in (moment for moment in map(entry.get, _TIMES) if moment is not None):
         if isinstance(value, int | float):
             return float(value)
         with suppress(ValueError):
@@ -71,8 +71,8 @@ def remote_files(folder: str) -> dict[str, RemoteFile]:
     """The files in a folder at a store, by name."""
     with storage.located(folder) as (filesystem, _):
         return {
-            storage.name(each["name"]): _stored(filesystem, each)
-            for each in storage.list_files(folder)
+            storage.name(entry["name"]): _stored(filesystem, entry)
+            for entry in storage.list_files(folder)
         }
 
 
@@ -97,15 +97,15 @@ def file_version(url: str) -> str:
         return " ".join(map(str, remote_file(url)))
     path = storage.absolute(url)
     try:
-        found = os.stat(path)
+        about = os.stat(path)
     except OSError as error:
         storage.refuse_impossible_path(url, error)
         raise
-    age = time.time_ns() - found.st_ctime_ns
+    age = time.time_ns() - about.st_ctime_ns
     if 0 <= age < _TICK_NANOSECONDS:
         time.sleep((_TICK_NANOSECONDS - age) / 1e9)
         return file_version(url)
-    return f"{found.st_ino} {found.st_size} {found.st_mtime_ns} since {found.st_ctime_ns}"
+    return f"{about.st_ino} {about.st_size} {about.st_mtime_ns} since {about.st_ctime_ns}"
 
 
 def _written(version: str) -> str:
@@ -153,10 +153,10 @@ class DigestedFile:
         """
         version = self.find_version()
         if version != self.version:
-            found = digest_file(self.url, read=bool(self.sha256))
-            if found.content != self.content:
+            now = digest_file(self.url, read=bool(self.sha256))
+            if now.content != self.content:
                 raise DataError(changed(self.url))
-            version = found.version
+            version = now.version
         try:
             yield
         finally:
@@ -170,9 +170,10 @@ class DigestedFile:
         The time of writing can be set back, so the content decides where only the time of the last
         change differs, which chmod, a hard link and a change of the name move too.
         """
-        found = self.find_version()
-        return found != self.version and (
-            _written(found) != _written(self.version) or digest_file(self.url).sha256 != self.sha256
+        version = self.find_version()
+        return version != self.version and (
+            _written(version) != _written(self.version)
+            or digest_file(self.url).sha256 != self.sha256
         )
 
     def find_version(self) -> str:

@@ -55,13 +55,13 @@ def owned(path: Path) -> Path:
     """A path in the cache; raises PreflightError where a different user can have made it, or a
     folder above it, to be read or run here.
     """
-    for each in (*_above(path), *_above(path.resolve())):
+    for folder in (*_above(path), *_above(path.resolve())):
         with suppress(FileNotFoundError):
-            anyone = each.parent.stat().st_mode & stat.S_IWOTH
-            if anyone and each.lstat().st_uid not in (0, os.geteuid()):
-                problem = f"belongs to a different user, and everyone can write to {each.parent}"
+            anyone = folder.parent.stat().st_mode & stat.S_IWOTH
+            if anyone and folder.lstat().st_uid not in (0, os.geteuid()):
+                problem = f"belongs to a different user, and everyone can write to {folder.parent}"
                 raise PreflightError(
-                    f"{each} in the cache {problem}: set BEAMRANK_CACHE to a folder of your own"
+                    f"{folder} in the cache {problem}: set BEAMRANK_CACHE to a folder of your own"
                 )
     return path
 
@@ -69,10 +69,10 @@ def owned(path: Path) -> Path:
 def _above(path: Path) -> Iterator[Path]:
     """A path and the folders above it, below the home that is the user's own."""
     home = Path(os.environ.get("HOME", "/"))
-    for each in (path, *path.parents):
-        if each == home and each.exists() and each.stat().st_uid == os.geteuid():
+    for folder in (path, *path.parents):
+        if folder == home and folder.exists() and folder.stat().st_uid == os.geteuid():
             return
-        yield each
+        yield folder
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def _describe(folder: Path) -> dict[str, list[int]]:
 def _is_whole(folder: Path) -> bool:
     """Whether nothing was cut short, changed or removed since the entry's content was checked."""
     try:
-        checked, found = parse_json((folder / _RECORD).read_text()), _describe(folder)
-        return all(found.get(name) == state for name, state in checked.items())
+        checked, present = parse_json((folder / _RECORD).read_text()), _describe(folder)
+        return all(present.get(name) == state for name, state in checked.items())
     except (OSError, ValueError, AttributeError):
         return False

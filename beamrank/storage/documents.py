@@ -80,8 +80,8 @@ def usable(kind: type[_Value], values: Any, place: str) -> _Value:
     be used.
     """
     try:
-        found: _Value = validated(adapter(kind), values)  # type: ignore[arg-type]
-        return found
+        document: _Value = validated(adapter(kind), values)  # type: ignore[arg-type]
+        return document
     except ValueError as error:
         raise PreflightError(f"{place} cannot be used: {error}") from error
 
@@ -119,9 +119,9 @@ def with_texts(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
-        return {change(key): with_texts(each, change) for key, each in value.items()}
+        return {change(key): with_texts(item, change) for key, item in value.items()}
     return (
-        [with_texts(each, change) for each in value] if isinstance(value, list | tuple) else value
+        [with_texts(item, change) for item in value] if isinstance(value, list | tuple) else value
     )
 
 
@@ -170,8 +170,14 @@ class Document:
     @classmethod
     def from_json(cls, content: bytes) -> Self | None:
         """The content of a file; None if the bytes are truncated or invalid."""
-        found: Self | None = checked_record(adapter(cls), content)  # type: ignore[arg-type]
-        return found
+        document: Self | None = checked_record(adapter(cls), content)  # type: ignore[arg-type]
+        return document
+
+    @classmethod
+    def read(cls, folder: str, names: Sequence[str]) -> list[Self]:
+        """The documents in some files of a folder, without those that are gone or damaged."""
+        documents = map(cls.from_json, storage.read_files(folder, names).values())
+        return [document for document in documents if document is not None]
 
 
 @cache

@@ -32,8 +32,8 @@ _REMOVED = re.compile(r"\.(nfs|fuse_hidden)[0-9a-f]{8,}")
 # Links of a chain of URLs that serve their copies without a look at the store.
 _COPYING = {
     name
-    for name, each in known_implementations.items()
-    if each["class"].startswith("fsspec.implementations.cached.")
+    for name, implementation in known_implementations.items()
+    if implementation["class"].startswith("fsspec.implementations.cached.")
 }
 
 
@@ -181,9 +181,9 @@ def entries_in(filesystem: Any, folder: str) -> list[dict[str, Any]]:
     """
     itself = f"{folder.rstrip('/')}/"
     return [
-        each
-        for each in filesystem.ls(folder, detail=True)
-        if each["name"] != itself and (each["type"], f"{each['name']}/") != ("directory", itself)
+        entry
+        for entry in filesystem.ls(folder, detail=True)
+        if entry["name"] != itself and (entry["type"], f"{entry['name']}/") != ("directory", itself)
     ]
 
 
@@ -198,9 +198,9 @@ def _list(
             return []
     # fsspec does not say what a local link leads to.
     return [
-        each
-        for each in entries
-        if kind in ("", each["type"]) or (each.get("islink") and is_kind(each["name"]))
+        entry
+        for entry in entries
+        if kind in ("", entry["type"]) or (entry.get("islink") and is_kind(entry["name"]))
     ]
 
 
@@ -224,12 +224,12 @@ def entry_names(folder: str) -> set[str]:
     A file that was removed while a process had it open is none, though NFS and FUSE list it.
     """
     names = (name(entry["name"]) for entry in _list(folder))
-    return {each for each in names if not _REMOVED.fullmatch(each)}
+    return {base for base in names if not _REMOVED.fullmatch(base)}
 
 
 def folder_names(folder: str) -> set[str]:
     """The names of the folders in a folder; empty if there is no folder."""
-    return {name(each["name"]) for each in _list(folder, "directory", os.path.isdir)}
+    return {name(entry["name"]) for entry in _list(folder, "directory", os.path.isdir)}
 
 
 def check_folder(output: str) -> None:
@@ -314,20 +314,20 @@ def read_files(folder: str, names: Sequence[str]) -> dict[str, bytes]:
         options = _whole_read(filesystem) | (
             {"batch_size": _READ_AT_ONCE} if filesystem.async_impl else {}
         )
-        paths = [join(path, each) for each in names]
-        found = dict(
+        paths = [join(path, base) for base in names]
+        outcomes = dict(
             zip(
                 names,
                 filesystem.cat_ranges(paths, None, None, on_error="return", **options),
                 strict=True,
             )
         )
-        for outcome in found.values():
+        for outcome in outcomes.values():
             if isinstance(outcome, Exception) and not isinstance(outcome, FileNotFoundError):
                 raise outcome
         return {
-            each: bytes(content)
-            for each, content in found.items()
+            base: bytes(content)
+            for base, content in outcomes.items()
             if not isinstance(content, Exception)
         }
 

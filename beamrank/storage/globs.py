@@ -10,6 +10,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
 from fsspec.implementations.local import LocalFileSystem
@@ -67,7 +68,7 @@ def absolute_glob(path: str, folder: str | None = None) -> str:
     joined = storage.join_relative(folder, path)
     if not _MAGIC.search(folder) or storage.exists(joined):
         return joined
-    return storage.join_relative(_MAGIC.sub(r"[\g<0>]", folder), path)
+    return storage.join_relative(glob.escape(folder), path)
 
 
 def relative_to(output: str, path: str) -> str:
@@ -76,14 +77,14 @@ def relative_to(output: str, path: str) -> str:
     """
     if not path.startswith("/") and "://" not in path:
         return path
-    whole = storage.absolute(path)
+    named = storage.absolute(path)
     # A configuration and an output can have been named through different links.
-    real = storage.join(storage.resolved(storage.parent(path) or "/"), storage.name(whole))
+    real = storage.join(storage.resolved(storage.parent(path) or "/"), storage.name(named))
     for mark, folder in _anchors(output):
-        for start in (folder, _MAGIC.sub(r"[\g<0>]", folder), storage.resolved(folder)):
-            for each in (whole, real):
-                if f"{each}/".startswith(f"{start}/"):
-                    return mark + each[len(start) + 1 :]
+        starts = (folder, glob.escape(folder), storage.resolved(folder))
+        for start, form in product(starts, (named, real)):
+            if f"{form}/".startswith(f"{start}/"):
+                return mark + form[len(start) + 1 :]
     return path
 
 
@@ -109,19 +110,17 @@ def _anchors(output: str) -> Iterator[tuple[str, str]]:
         yield "../", above
 
 
-def find(url: str, *, folders: bool = False) -> list[str]:
+def find(url: str) -> list[str]:
     """The files that a path names, sorted. Links to folders are followed, and each real folder is
     read once.
 
     Args:
         url: a file, a folder or a glob.
-        folders: a glob without `**` gives the folders that it matches too, if they hold data; else
-            they are refused.
 
     Raises:
-        PreflightError: a folder cannot be listed or is a match, a link leads nowhere, or Parquet
-            files belong to a table whose log is the only place that says which of its files are
-            current.
+        PreflightError: a folder cannot be listed, or holds data and is a match, a link leads
+            nowhere, or Parquet files belong to a table whose log is the only place that says which
+            of its files are current.
     """
     url = absolute_glob(url)
     with storage.located(url) as (filesystem, path):
@@ -133,15 +132,15 @@ def find(url: str, *, folders: bool = False) -> list[str]:
             folder, pattern = _split(path)
             tree = _Tree(filesystem, folder)
         matches = dict(tree.matches(pattern))
-        found = sorted(matches)
-        if not folders and any(matches.values()):
-            first = next(each for each in found if matches[each])
+        paths = sorted(matches)
+        first = next((path for path in paths if matches[path]), None)
+        if first is not None:
             raise PreflightError(
                 f"{tree.url(first)} is a folder, and {url} matches it: add `/*` to the glob for "
                 "the files in it, or give the folder"
             )
-        tree.refuse_tables(each for each in found if each.lower().endswith(_PARQUET))
-        return list(map(tree.url, found))
+        tree.refuse_tables(path for path in paths if path.lower().endswith(_PARQUET))
+        return list(map(tree.url, paths))
 
 
 def root_of(url: str) -> str:
@@ -209,7 +208,7 @@ class _Tree:
         if "**" in pattern and not self._is_local:
             self._listed = self._list_all()
         folders = deque([("", _closure([tuple(pattern)]))])
-        links, entered, found = type(folders)(), set[object](), set[object]()
+        links, entered, matched = type(folders)(), set[object](), set[object]()
         while folders or links:
             folder, globs = (folders or links).popleft()
             identity = self._identity(folder)
@@ -223,8 +222,8 @@ class _Tree:
                 path, is_folder = folder + entry.name, self._is_folder(folder, entry)
                 if is_folder and below:
                     (links if entry.is_symlink() else folders).append((f"{path}/", below))
-                if is_match and (identity, entry.name) not in found:
-                    found.add((identity, entry.name))
+                if is_match and (identity, entry.name) not in matched:
+                    matched.add((identity, entry.name))
                     path = self._prefix + path
                     # Each folder would be a match of a glob with `**`.
                     if not is_folder or (
@@ -241,7 +240,9 @@ class _Tree:
         ones.
         """
         folders = {file.rpartition("/")[0] for file in files}
-        for table in sorted({below.sub("", each) for each in folders for below in _BELOW_TABLE}):
+        for table in sorted(
+            {below.sub("", folder) for folder in folders for below in _BELOW_TABLE}
+        ):
             for log in _LOGS:
                 if self._filesystem.glob(f"{glob.escape(table)}/{log}"):
                     name = f"{storage.name(table)}/{log.partition('/')[0]}"
@@ -276,10 +277,10 @@ class _Tree:
         if not self._is_local:
             return folder
         try:
-            found = os.stat(self._prefix + folder)
+            about = os.stat(self._prefix + folder)
         except OSError:
             return folder  # It cannot be listed either, which is an error.
-        return found.st_dev, found.st_ino
+        return about.st_dev, about.st_ino
 
     def _entries(self, folder: str) -> Sequence[_Entry]:
         """What is in a folder, sorted by name where links can be; nothing where the root does not
@@ -292,12 +293,12 @@ class _Tree:
                 entries = self._listed.get(folder, [])
             elif self._is_local:
                 with os.scandir(path or "/") as found:
-                    entries = sorted(found, key=lambda each: each.name)
+                    entries = sorted(found, key=lambda entry: entry.name)
             else:
                 listed = storage.entries_in(self._filesystem, path)
                 entries = [
-                    _RemoteEntry(storage.name(each["name"]), each["type"] == "directory")
-                    for each in listed
+                    _RemoteEntry(storage.name(entry["name"]), entry["type"] == "directory")
+                    for entry in listed
                 ]
         except OSError as error:
             if folder or not isinstance(error, FileNotFoundError | NotADirectoryError):
@@ -324,18 +325,18 @@ class _Tree:
 
 def _step(globs: _Globs, name: str) -> tuple[bool, _Globs]:
     """Whether a name matches one of some globs, and the globs that are left below it."""
-    fitting = [each for each in globs if _fits(each[0], name)]
-    is_match = any(len(each) == 1 and each != ("**",) for each in fitting)
-    return is_match, _closure(each if each[0] == "**" else each[1:] for each in fitting)
+    fitting = [parts for parts in globs if _fits(parts[0], name)]
+    is_match = any(len(parts) == 1 and parts != ("**",) for parts in fitting)
+    return is_match, _closure(parts if parts[0] == "**" else parts[1:] for parts in fitting)
 
 
 def _closure(globs: Iterable[tuple[str, ...]]) -> _Globs:
     """Globs, and what they are where `**` stands for no folder; at the end it stands for all
     files.
     """
-    found = [each for each in globs if each]
-    found += [each[1:] or ("*",) for each in found if each[0] == "**"]
-    return frozenset(found)
+    kept = [parts for parts in globs if parts]
+    kept += [parts[1:] or ("*",) for parts in kept if parts[0] == "**"]
+    return frozenset(kept)
 
 
 def _fits(part: str, base: str) -> bool:

@@ -205,14 +205,14 @@ def remove_leftovers(folder: str, base: str | None = None) -> None:
     # Others may remove them too, or not let us.
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            found = _TEMPORARY.fullmatch(entry.name)
-            if found is None or base not in (None, found["base"]):
+            match = _TEMPORARY.fullmatch(entry.name)
+            if match is None or base not in (None, match["base"]):
                 continue
             with suppress(OSError):
                 about = entry.stat(follow_symlinks=False)
                 # Files in a folder are written without a change of its time.
                 age = None if entry.is_dir() else os.stat(folder).st_mtime - about.st_mtime
-                with holder_ended(entry.path, found["machine"], age, _ABANDONED_SECONDS) as ended:
+                with holder_ended(entry.path, match["machine"], age, _ABANDONED_SECONDS) as ended:
                     if ended:
                         _remove(entry.path)
 

@@ -106,7 +106,7 @@ def is_unanswered(error: BaseException | None) -> bool:
     library.
     """
     while error is not None:
-        names = {each.__name__ for each in type(error).__mro__}
+        names = {kind.__name__ for kind in type(error).__mro__}
         if names & _NO_ANSWER or _BUSY.fullmatch(_status(error)):
             return not names & _NOT_ASKED
         # The context may be an error that a caller handles.
@@ -119,8 +119,8 @@ def _status(error: BaseException) -> str:
     response: Any = getattr(error, "response", None)
     if isinstance(response, dict):
         return str(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
-    holders = [(each, name) for each in (error, response) for name in _STATUSES]
-    return str(next(filter(None, (getattr(each, name, None) for each, name in holders)), None))
+    holders = [(holder, name) for holder in (error, response) for name in _STATUSES]
+    return str(next(filter(None, (getattr(holder, name, None) for holder, name in holders)), None))
 
 
 def missing_library(url: str, error: ImportError) -> PreflightError:

@@ -72,7 +72,7 @@ def compression(url: str) -> str | None:
 def _outer(name: str) -> tuple[str, str | None]:
     """A file's name in lower case without the ending of its compression, and the compression."""
     name = _SHORT_TAR.sub(r".tar.\1", name.lower())
-    ending = next((each for each in _COMPRESSIONS if name.endswith(each)), "")
+    ending = next((known for known in _COMPRESSIONS if name.endswith(known)), "")
     return name.removesuffix(ending), _COMPRESSIONS.get(ending)
 
 
@@ -98,10 +98,9 @@ def check_packable(url: str) -> None:
     """Raises ConfigError where a file cannot be written in the form that its name promises."""
     inner, method = _outer(url)
     method = "tar" if inner.endswith(_TAR) else method
-    method = next(
-        (each.lstrip(".") for each in _NOT_READ if inner.removesuffix(_TAR).endswith(each)), method
-    )
-    if method is not None and method not in _COMPRESSORS:
+    endings = (ending for ending in _NOT_READ if inner.removesuffix(_TAR).endswith(ending))
+    method = next(endings, method or "").lstrip(".")
+    if method and method not in _COMPRESSORS:
         raise ConfigError(
             f"cannot write {url}, which is packed with {method}: a file whose name ends in .gz, "
             ".bz2, .xz or .zst is compressed so, any other is plain; unpack one that is to be "
@@ -228,7 +227,9 @@ def _only_file(archive: BinaryIO, url: str) -> Iterator[bytes]:
     """The content of the one file of a tar archive, without folders and macOS's `._NAME` files."""
     tar = tarfile.open(fileobj=archive, mode="r|", tarinfo=_Header)  # noqa: SIM115 (its file is closed with the archive)
     members = (
-        each for each in tar if not each.isdir() and not storage.name(each.name).startswith("._")
+        member
+        for member in tar
+        if not member.isdir() and not storage.name(member.name).startswith("._")
     )
     first = next(members, None)
     if first is None:

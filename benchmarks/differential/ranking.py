@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.processors import BertProcessing
 
-from beamrank.join import schemas
+from beamrank.commit import schemas
 from beamrank.ranking.aggregation import METHODS, aggregate, simulate_sample
 from beamrank.ranking.input_layout import (
     InputLimits,

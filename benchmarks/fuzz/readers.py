@@ -78,7 +78,7 @@ def _is_drawn(path: str) -> bool:
 def _counted(rows: int, rejects: Rejects, path: str) -> int:
     """The rows that were read or left out; the file of those left out is sometimes written."""
     if _is_drawn(path):
-        rejects.named()
+        rejects.as_file()
     return rows + rejects.count
 
 

@@ -13,14 +13,13 @@ from tokenizers.models import Unigram, WordPiece
 from tokenizers.normalizers import NFKC, BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer, Metaspace
 
-from beamrank.commit import listing
+from beamrank.commit import listing, schemas
 from beamrank.commit.plan import Plan
 from beamrank.commit.scans import ScanReport
+from beamrank.commit.schemas import candidates_table
 from beamrank.commit.shards import cut_shards
 from beamrank.commit.stage import StageRecord, described
 from beamrank.commit.status import Retry
-from beamrank.join import schemas
-from beamrank.join.schemas import candidates_table
 from beamrank.records import Topic
 from beamrank.storage.documents import checked_values
 from beamrank.storage.row_files import write_rows

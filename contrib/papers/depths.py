@@ -9,10 +9,10 @@ from typing import Annotated, Any, NoReturn, Self
 import numpy as np
 import pyarrow as pa
 
+from beamrank.commit import schemas
 from beamrank.commit.listing import DEPTHS
 from beamrank.config.stages import StageConfig
 from beamrank.errors import ConfigError
-from beamrank.join import schemas
 from beamrank.ranking.rankings import Rankings
 from models.scoring.answers import Answers, Contents
 from models.scoring.duo import Asked, known_duo, prepare_pairs

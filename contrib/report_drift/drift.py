@@ -12,12 +12,12 @@ from beamrank.evaluation.compare import DocIds, kendalls_tau, mean, rank_biased_
 from beamrank.evaluation.evaluate import Evaluator
 from beamrank.evaluation.significance import Comparison, compare_evaluations
 from beamrank.evaluation.tables import Column, Table, comma_separated
+from beamrank.formats.id_places import missing_ids
 from beamrank.formats.qrels import Qrels
 from beamrank.ranking.rankings import Ranking, Rankings
 from beamrank.report.report import Report
 from beamrank.report.runs import PlanRuns
 from beamrank.storage import files as storage
-from beamrank.storage.id_places import missing_ids
 from pipelines.commands.arguments import open_runs
 
 CUTOFF = 10

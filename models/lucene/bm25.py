@@ -14,11 +14,11 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
+from beamrank.commit.schemas import candidates_table
 from beamrank.errors import BeamrankError, DataError, PreflightError
-from beamrank.join.schemas import candidates_table
+from beamrank.formats.topic_table import TopicTable
 from beamrank.machine import usable_threads
 from beamrank.records import Topic
-from beamrank.topic_table import TopicTable
 from models.lucene import jvm
 from models.lucene.index import require_index
 

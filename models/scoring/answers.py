@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.join.schemas import INSTRUCTION_DIGEST
+from beamrank.commit.schemas import INSTRUCTION_DIGEST
 from beamrank.ranking.input_layout import Lengths, PackedInputs
 from beamrank.storage.documents import TEXT_DIGEST_BYTES
 from models.scoring.engine import Prepared, Scores, StageCounts

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.join import schemas
+from beamrank.commit import schemas
 from beamrank.ranking.aggregation import sampled_opponents
 from beamrank.ranking.input_layout import (
     InputLimits,
@@ -41,9 +41,9 @@ def prepare_duo(
     """Prepares the ordered pairs of the docs of each query that a stage receives.
 
     Inputs that are the same for a query once they are cut are scored once. Rows are
-    `beamrank.join.schemas.DUO`, one a query of `tokens` in its order.
+    `beamrank.commit.schemas.DUO`, one a query of `tokens` in its order.
 
-    `tokens` are `beamrank.join.schemas.tokenized` with the special tokens as metadata, `received`
+    `tokens` are `beamrank.commit.schemas.tokenized` with the special tokens as metadata, `received`
     the docs of each query, best first. SAMPLE draws so many opponents for a doc by the seed;
     without a number, every pair is asked.
     """

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank.join import schemas
+from beamrank.commit import schemas
 from beamrank.ranking.input_layout import (
     SEGMENTS,
     InputLimits,
@@ -34,9 +34,9 @@ def prepare_mono(
     """Prepares the docs of each query of a shard that a stage receives.
 
     Inputs that are the same for a query once they are cut are scored once. Rows are
-    `beamrank.join.schemas.MONO`, a row a segment, sorted by query_id, rank and segment.
+    `beamrank.commit.schemas.MONO`, a row a segment, sorted by query_id, rank and segment.
 
-    `tokens` are `beamrank.join.schemas.tokenized` with the special tokens as metadata, `received`
+    `tokens` are `beamrank.commit.schemas.tokenized` with the special tokens as metadata, `received`
     the docs of each query, best first. Without a rule for segments, each doc is scored as a whole.
     """
     laid_out = _lay_out(model, tokens, received, limits, segment_rule)
@@ -102,7 +102,7 @@ class _LaidOut:
     inputs: PackedInputs
 
     def table(self, log_odds: npt.NDArray[np.float32]) -> pa.Table:
-        """`beamrank.join.schemas.MONO` in the order of the inputs."""
+        """`beamrank.commit.schemas.MONO` in the order of the inputs."""
         shard = self.chosen.shard
         return pa.table(
             [

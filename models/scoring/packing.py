@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beamrank.commit.schemas import INSTRUCTION_TOKENS
 from beamrank.errors import DataError
-from beamrank.join.schemas import INSTRUCTION_TOKENS
 from beamrank.ranking.input_layout import Lengths
 
 Tokens = npt.NDArray[np.unsignedinteger]
@@ -74,7 +74,7 @@ class ChosenDocs:
 
 
 def choose_docs(tokens: pa.Table, received: Mapping[str, Sequence[str]]) -> ChosenDocs:
-    """Reads a table of `beamrank.join.schemas.tokenized`, and finds the docs that a stage receives,
+    """Reads a table of `schemas.tokenized`, and finds the docs that a stage receives,
     best first. Docs that the corpus lacks have no tokens, and are left out.
     """
     shard = _read_shard(tokens)

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Self
 
 import pyarrow as pa
 
+from beamrank.commit import schemas
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.stages import DuoConfig
-from beamrank.join import schemas
 from beamrank.ranking.aggregation import METHODS, pair_inferences
 from beamrank.ranking.input_layout import Lengths, duo_kept
 from beamrank.ranking.rankings import Rankings, rank_pairs

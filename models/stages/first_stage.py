@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beamrank.commit import schemas
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.errors import DataError
 from beamrank.formats.excluded import OWN_DEPTH, Excluded, read_excluded
 from beamrank.formats.values import RowError, are_usable, check_id
-from beamrank.join import schemas
 from beamrank.ranking.rankings import Rankings, rank_candidates
 from beamrank.records import Topic
 from models.stages.base import Key, Stage

@@ -35,7 +35,7 @@ from beamrank.formats.run_units import (
 )
 from beamrank.formats.schemas import NO_HINTS
 from beamrank.join.join import by_shard
-from beamrank.join.run_shards import SENT, in_place_order, order_shard, sent
+from beamrank.join.run_shards import ROUTED, in_place_order, order_shard, routed
 from beamrank.notes import counted
 from beamrank.storage.documents import digest
 from models.stages.base import Key
@@ -173,7 +173,7 @@ class RunScan(Scatter):
     is_open: npt.NDArray[np.bool_]
 
     source = "run"
-    schema = SENT
+    schema = ROUTED
 
     @classmethod
     def open(
@@ -206,7 +206,7 @@ class RunScan(Scatter):
     def for_shards(self, shards: Sequence[int]) -> Self:
         return replace(self, is_open=np.isin(np.arange(len(self.is_open)), shards))
 
-    def sent_bytes(self) -> float:
+    def routed_bytes(self) -> float:
         return self.reader.sent_bytes(self._units)
 
     def scan(self, number: int) -> Iterator[SentRows]:
@@ -228,7 +228,7 @@ class RunScan(Scatter):
                     of_queries = find_shards(self.first_hashes, encoded.dictionary.to_pylist())
                     numbers = of_queries[encoded.indices.to_numpy()]
                     is_open = self.is_open[numbers]
-                    batches.append(sent(batch.rows.filter(pa.array(is_open)), index))
+                    batches.append(routed(batch.rows.filter(pa.array(is_open)), index))
                     shards.append(numbers[is_open].astype(np.uint32))
                     kept += len(shards[-1])
                     if kept > _FLUSH_ROWS:

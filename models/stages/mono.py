@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 
+from beamrank.commit import schemas
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.stages import OF_TOPICS, MonoConfig, SegmentsConfig
-from beamrank.join import schemas
 from beamrank.ranking.input_layout import (
     Lengths,
     SegmentPooling,

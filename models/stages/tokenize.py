@@ -12,15 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beamrank.commit import schemas
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.scans import read_scans, report_scan
+from beamrank.commit.schemas import Texts, tokenized_schema
 from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import FORMATS, read_unit
 from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.texts.units import CorpusUnit
-from beamrank.join import schemas
+from beamrank.formats.topic_table import TopicTable
 from beamrank.join.doc_hashes import (
     NeededList,
     OpenedList,
@@ -34,11 +36,9 @@ from beamrank.join.join import (
     doc_tokens_schema,
     join_shard,
 )
-from beamrank.join.schemas import Texts, tokenized_schema
 from beamrank.ranking.input_layout import max_doc_tokens
 from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import hashes64
-from beamrank.topic_table import TopicTable
 from models.checkpoints.checkpoint import fetch_tokenizer, tokenizer_of
 from models.stages.base import Key, Stage
 from models.stages.first_stage import FIRST

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from beamrank.commit import schemas
+from beamrank.commit.schemas import Vocabulary
 from beamrank.errors import DataError
-from beamrank.join import schemas
-from beamrank.join.schemas import Vocabulary
 
 Ids: TypeAlias = NDArray[Any]
 Lengths: TypeAlias = NDArray[np.int64]

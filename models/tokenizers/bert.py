@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
+from beamrank.commit import schemas
 from beamrank.errors import PreflightError
-from beamrank.join import schemas
 from beamrank.records import SpecialTokens
 from beamrank.storage import files as storage
 from beamrank.storage.documents import read_at_most, sha256

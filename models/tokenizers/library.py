@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer as Library
 
+from beamrank.commit import schemas
 from beamrank.errors import PreflightError
-from beamrank.join import schemas
 from beamrank.records import NO_TOKEN, SpecialTokens
 from beamrank.storage.documents import digest
 from models.tokenizers.base import (

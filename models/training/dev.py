@@ -13,6 +13,7 @@ from typing import TypeVar
 import pyarrow as pa
 import torch
 
+from beamrank.commit.schemas import candidates_table
 from beamrank.config.cascade import parse_stage
 from beamrank.errors import PreflightError
 from beamrank.evaluation.evaluate import Evaluation, evaluate
@@ -22,7 +23,6 @@ from beamrank.formats.qrels import Judgments, Qrels, read_qrels
 from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
-from beamrank.join.schemas import candidates_table
 from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
 from beamrank.ranking.rankings import Rankings, doc_orders, rank_candidates
 from beamrank.storage import files as storage

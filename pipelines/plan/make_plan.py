@@ -20,6 +20,7 @@ from beamrank.formats.files import hash_files, input_files, shown_paths
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_writer import FORMATS
+from beamrank.formats.topic_table import TopicTable
 from beamrank.formats.topics import read_topics
 from beamrank.notes import Note, Progress, Silent
 from beamrank.ranking.input_layout import InputLimits
@@ -27,7 +28,6 @@ from beamrank.section import SELF
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import check_regular, temporary_name
 from beamrank.storage.stores import UnreachableError
-from beamrank.topic_table import TopicTable
 from models.checkpoints.checkpoint import input_warnings, tokenizer_of, warnings_of
 from models.lucene.index import INFO_NAME
 from models.reranker import check_limits
@@ -116,7 +116,9 @@ def _decide(
         values["topics"]["limit"] = None
     records = tuple(stage.record() for stage in stages)
     rejected = {
-        each.kind: Rejected(each.count, each.publish(config.output) if builds else each.named()[0])
+        each.kind: Rejected(
+            each.count, each.publish(config.output) if builds else each.as_file()[0]
+        )
         for each in rejects
     }
     qrels = {} if config.judgments is None else hash_files(config.judgments)

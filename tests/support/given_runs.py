@@ -9,7 +9,7 @@ from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_order import Ties
 from beamrank.formats.run_units import RunBatch, RunReader, digest_run
 from beamrank.formats.schemas import Hints
-from beamrank.join.run_shards import in_place_order, order_shard, sent
+from beamrank.join.run_shards import in_place_order, order_shard, routed
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def read_given(
     query_ids = {
         query_id for _, batch in batches for query_id in batch.rows.column("query_id").to_pylist()
     }
-    rows = in_place_order([sent(batch.rows, number) for number, batch in batches[::-1]])
+    rows = in_place_order([routed(batch.rows, number) for number, batch in batches[::-1]])
     found = order_shard(
         rows,
         query_ids,

@@ -5,13 +5,13 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from beamrank.commit import schemas
 from beamrank.commit.listing import needed_prefix
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.scans import ScanReport
 from beamrank.commit.shards import cut_shards
 from beamrank.commit.stage import StageRecord, described
-from beamrank.join import schemas
 from beamrank.join.doc_hashes import NeededList, cut_needed, write_needed
 from beamrank.records import Topic
 from beamrank.storage import files as storage

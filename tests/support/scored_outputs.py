@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from beamrank.commit import schemas
 from beamrank.commit.plan import Plan
 from beamrank.commit.shards import cut_shards
 from beamrank.config.run import stored_config
-from beamrank.join import schemas
 from beamrank.records import Topic
 from beamrank.report.runs import PlanRuns
 from models.stages.base import Stage

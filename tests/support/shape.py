@@ -33,7 +33,7 @@ _STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 READING_ORDER = (
     "beamrank/ranking/rankings",
     *(f"beamrank/commit/{name}" for name in ("shards", "plan", "receipts", "parts", "listing")),
-    *("beamrank/commit/stage", "beamrank/join/schemas"),
+    *("beamrank/commit/stage", "beamrank/commit/schemas"),
     *("beamrank/join/join", "models/stages/base", "models/stages/core", "models/stages/planning"),
     *("models/stages/first_stage", "models/stages/given_run", "models/stages/tokenize"),
     *("models/stages/scatter", "models/stages/corpus_scan"),

@@ -19,10 +19,10 @@ from beamrank.commit.shards import (
 )
 from beamrank.commit.stage import StageRecord
 from beamrank.errors import DataError
+from beamrank.formats.topic_table import TopicTable
 from beamrank.records import Topic
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile
-from beamrank.topic_table import TopicTable
 from tests.support.changed_files import flip_bit
 from tests.support.outputs import make_plan, retrieve_record, seal_stage
 from transforms.tasks import TaskFile

@@ -21,6 +21,10 @@ from beamrank.storage.streams import open_stream
 
 # Takes a row that no decoder can read: its place, the reason, and the row.
 Bad: TypeAlias = Callable[[int, RowError, Any], None]
+# The numbers of columns, with the types that suit the reader best.
+Wanted: TypeAlias = Mapping[int, pa.DataType]
+# Rows of values, each with its place.
+Records: TypeAlias = Iterator[tuple[int, Sequence[Any]]]
 _RECORDS_AT_ONCE = 1 << 12
 # They are enough to see what a file holds.
 _FIRST_RECORDS = 16
@@ -80,9 +84,7 @@ def unit_ranges(sizes: Sequence[int], unit_bytes: int) -> list[tuple[int, int]]:
     return ranges
 
 
-def collected(
-    records: Iterator[tuple[int, Sequence[Any]]], wanted: Mapping[int, pa.DataType]
-) -> Iterator[Rows]:
+def collected(records: Records, wanted: Wanted) -> Iterator[Rows]:
     """Records, each with its place, as columns."""
     while some := list(itertools.islice(records, _RECORDS_AT_ONCE)):
         places, rows = zip(*some, strict=True)
@@ -121,12 +123,8 @@ class Decoder(ABC):
         return [(0, 0)]
 
     @abstractmethod
-    def rows(
-        self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
-    ) -> Iterator[Rows]:
+    def rows(self, start: int, end: int, wanted: Wanted, bad: Bad) -> Iterator[Rows]:
         """The rows of a range, in which `end` 0 stands for the end of the file.
-
-        `wanted` are the numbers of columns, with the types that suit the reader best.
 
         Raises:
             DataError: the file cannot be read.
@@ -156,7 +154,7 @@ class RecordsDecoder(Decoder):
     def __init__(
         self,
         names: tuple[str, ...],
-        records: Callable[[Bad], Iterator[tuple[int, Sequence[Any]]]],
+        records: Callable[[Bad], Records],
         noun: str = "line",
     ) -> None:
         self.noun, self.names, self.width = noun, names, len(names)
@@ -166,7 +164,7 @@ class RecordsDecoder(Decoder):
         self,
         start: int,  # noqa: ARG002
         end: int,  # noqa: ARG002
-        wanted: Mapping[int, pa.DataType],
+        wanted: Wanted,
         bad: Bad,
     ) -> Iterator[Rows]:
         records = self._records(bad)
@@ -189,7 +187,7 @@ def parsed(
     bad: Bad,
     *,
     lone_cr: bool = False,
-) -> Iterator[tuple[int, Sequence[Any]]]:
+) -> Records:
     """The values of rows of text, each with its place, for `RecordsDecoder`.
 
     A row that is not UTF-8, or for which `parse` raises RowError, is bad; so is one with a carriage
@@ -228,9 +226,7 @@ class FolderColumns(Decoder):
         self._rows = rows
         self._values = dict(enumerate(folders.values(), own))
 
-    def rows(
-        self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
-    ) -> Iterator[Rows]:
+    def rows(self, start: int, end: int, wanted: Wanted, bad: Bad) -> Iterator[Rows]:
         own = {at: kind for at, kind in wanted.items() if at not in self._values}
         for rows in self._rows.rows(start, end, own, bad):
             count = len(rows.places)

@@ -4,7 +4,7 @@ import itertools
 import json
 import re
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,8 +14,10 @@ from beamrank.errors import DataError
 from beamrank.formats.decode.base import (
     BYTE_ORDER_MARK,
     Bad,
+    Records,
     Rows,
     Source,
+    Wanted,
     WrongFormatError,
     collected,
     ignore,
@@ -51,7 +53,9 @@ class JsonDecoder(BlocksDecoder):
         present = dict.fromkeys(name for record in records for name in record)
         self.names = tuple(dict.fromkeys([*present, *optional]))
         self.width = len(self.names) if present else 0
-        first = ChainMap(*({k: v for k, v in each.items() if v is not None} for each in records))
+        first = ChainMap(
+            *({k: v for k, v in record.items() if v is not None} for record in records)
+        )
         self.first = [first.get(name) for name in self.names] if present else []
 
     @property
@@ -65,19 +69,17 @@ class JsonDecoder(BlocksDecoder):
     def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
         return [(0, 0)] if self._is_list else super().ranges(unit_bytes)
 
-    def rows(
-        self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
-    ) -> Iterator[Rows]:
+    def rows(self, start: int, end: int, wanted: Wanted, bad: Bad) -> Iterator[Rows]:
         if self._is_list:
             return collected(self._values(self._records(bad)), wanted)
         return super().rows(start, end, wanted, bad)
 
-    def _parsed(self, first: int, block: bytes, wanted: Mapping[int, pa.DataType]) -> Rows | None:
+    def _parsed(self, first: int, block: bytes, wanted: Wanted) -> Rows | None:
         if not wanted or len(block) < SMALL_BYTES or b"\n\n" in block:
             return None
         # An integer is an id too, and any number a score.
-        whole = {at for at in wanted if type(self.first[at]) is int}
-        kinds = {at: pa.int64() if at in whole else kind for at, kind in wanted.items()}
+        integers = {at for at in wanted if type(self.first[at]) is int}
+        kinds = {at: pa.int64() if at in integers else kind for at, kind in wanted.items()}
         schema = pa.schema([(self.names[at], kind) for at, kind in kinds.items()])
         try:
             block.decode()
@@ -94,22 +96,18 @@ class JsonDecoder(BlocksDecoder):
         return Rows({at: table[self.names[at]].combine_chunks() for at in wanted}, places)
 
     def _of_lines(self, first: int, block: bytes, bad: Bad) -> Iterator[tuple[int, dict[str, Any]]]:
-        if self._is_first(first):
-            block = block.removeprefix(BYTE_ORDER_MARK)
         places = places_of(first, block, self.noun)
         for place, line in zip(places, block.split(b"\n"), strict=False):
-            if line.strip():
+            if line.removeprefix(BYTE_ORDER_MARK).strip():
                 try:
                     yield place, json_object(line)
                 except RowError as error:
                     bad(place, error, line)
 
-    def _split(self, first: int, block: bytes, bad: Bad) -> Iterator[tuple[int, list[Any]]]:
+    def _split(self, first: int, block: bytes, bad: Bad) -> Records:
         return self._values(self._of_lines(first, block, bad))
 
-    def _values(
-        self, records: Iterator[tuple[int, dict[str, Any]]]
-    ) -> Iterator[tuple[int, list[Any]]]:
+    def _values(self, records: Iterator[tuple[int, dict[str, Any]]]) -> Records:
         return ((place, list(map(record.get, self.names))) for place, record in records)
 
     def _records(self, bad: Bad) -> Iterator[tuple[int, dict[str, Any]]]:

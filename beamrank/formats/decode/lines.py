@@ -9,7 +9,7 @@ import io
 import itertools
 import sys
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -23,8 +23,10 @@ from beamrank.formats.decode.base import (
     LONE_CR,
     Bad,
     Decoder,
+    Records,
     Rows,
     Source,
+    Wanted,
     WrongFormatError,
     collected,
 )
@@ -112,9 +114,7 @@ class BlocksDecoder(Decoder):
     def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
         return byte_ranges(self._source.url, unit_bytes)
 
-    def rows(
-        self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
-    ) -> Iterator[Rows]:
+    def rows(self, start: int, end: int, wanted: Wanted, bad: Bad) -> Iterator[Rows]:
         self.noun = "byte" if end else "line"
         with self._source.open() as file:
             for first, block in blocks_of(file, start, end):
@@ -132,11 +132,11 @@ class BlocksDecoder(Decoder):
         return place == (0 if self.noun == "byte" else 1)
 
     @abstractmethod
-    def _parsed(self, first: int, block: bytes, wanted: Mapping[int, pa.DataType]) -> Rows | None:
+    def _parsed(self, first: int, block: bytes, wanted: Wanted) -> Rows | None:
         """The rows of a block; None where a line is not regular, so that each is looked at."""
 
     @abstractmethod
-    def _split(self, first: int, block: bytes, bad: Bad) -> Iterator[tuple[int, list[Any]]]:
+    def _split(self, first: int, block: bytes, bad: Bad) -> Records:
         """The rows of a block, line by line."""
 
 
@@ -174,20 +174,18 @@ class LinesDecoder(BlocksDecoder):
     def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
         return [(0, 0)] if self._dialect.quotes else super().ranges(unit_bytes)
 
-    def rows(
-        self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
-    ) -> Iterator[Rows]:
+    def rows(self, start: int, end: int, wanted: Wanted, bad: Bad) -> Iterator[Rows]:
         if not start:
             self.comments = []
         if self._dialect.quotes:
             return collected(self._quoted(bad), wanted)
         return super().rows(start, end, wanted, bad)
 
-    def _parsed(self, first: int, block: bytes, wanted: Mapping[int, pa.DataType]) -> Rows | None:
+    def _parsed(self, first: int, block: bytes, wanted: Wanted) -> Rows | None:
         # Arrow takes a byte order mark away.
-        if not block or len(block) < SMALL_BYTES or block.startswith(BYTE_ORDER_MARK):
+        if len(block) < SMALL_BYTES or block.startswith(BYTE_ORDER_MARK):
             return None
-        content = block.replace(b"\r\n", b"\n") if b"\r" in block else block
+        content = block.replace(b"\r\n", b"\n")
         separator = self._separator(content)
         if separator is None:
             return None
@@ -231,13 +229,12 @@ class LinesDecoder(BlocksDecoder):
                 return None
         return separator
 
-    def _split(self, first: int, block: bytes, bad: Bad) -> Iterator[tuple[int, list[Any]]]:
-        is_first = self._is_first(first)
-        may_be_header = is_first and bool(self.names)
-        lines = zip(places_of(first, block, self.noun), io.BytesIO(block), strict=False)
-        for number, (place, line) in enumerate(lines):
+    def _split(self, first: int, block: bytes, bad: Bad) -> Records:
+        may_be_header = self._is_first(first) and bool(self.names)
+        places = places_of(first, block, self.noun)
+        for place, line in zip(places, io.BytesIO(block), strict=False):
             text = line.removesuffix(b"\n").removesuffix(b"\r")
-            if is_first and not number:
+            if self._is_first(place):
                 text = text.removeprefix(BYTE_ORDER_MARK)
             if b"\r" in text and not self._dialect.lone_cr:
                 bad(place, RowError(LONE_CR, "lone-cr"), text)
@@ -262,7 +259,7 @@ class LinesDecoder(BlocksDecoder):
         reason = f"has {counted(count, 'column')}, {by} {self.width}"
         return RowError(reason, "columns", fatal=is_other)
 
-    def _quoted(self, bad: Bad) -> Iterator[tuple[int, list[Any]]]:
+    def _quoted(self, bad: Bad) -> Records:
         is_header = bool(self.names)
         for place, row in csv_rows(self._source, self._dialect.separator):
             if self._dialect.comments and row[0].startswith("#"):
@@ -380,7 +377,11 @@ def _dialect(url: str, schema: Schema, hints: Hints, line: bytes) -> Dialect:
                 continue
             raise error.of(url) from error
         if hints.header and len(names) == 2 and not is_header and not hints.names:
-            names = [*next(each for each in schema.unnamed.values() if len(each) == len(names))]
+            names = [
+                *next(
+                    meanings for meanings in schema.unnamed.values() if len(meanings) == len(names)
+                )
+            ]
             is_header = True
         if is_header:
             return dialect._replace(names=tuple(names), width=len(names))

@@ -1,11 +1,11 @@
 """Rows with a list of docs, as a row for each doc."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
-from beamrank.formats.decode.base import Bad, Decoder, Rows, WrongFormatError
+from beamrank.formats.decode.base import Bad, Decoder, Rows, Wanted, WrongFormatError
 from beamrank.formats.schemas import plain_name
 from beamrank.formats.values import RowError, type_name, values_of
 
@@ -28,9 +28,7 @@ class ListDecoder(Decoder):
     def ranges(self, unit_bytes: int) -> list[tuple[int, int]]:
         return self._rows.ranges(unit_bytes)
 
-    def rows(
-        self, start: int, end: int, wanted: Mapping[int, pa.DataType], bad: Bad
-    ) -> Iterator[Rows]:
+    def rows(self, start: int, end: int, wanted: Wanted, bad: Bad) -> Iterator[Rows]:
         query, docs = self._at
         for rows in self._rows.rows(start, end, dict.fromkeys(self._at, pa.string()), bad):
             columns: list[list[Any]] = [[], [], [], []]

@@ -37,9 +37,9 @@ class ParquetFile(pq.ParquetFile):  # type: ignore[misc]
             # again.
             return _MOST_BYTES // _FEW_ROWS
         columns = () if first is None else first.columns
-        repeated = [each.dictionary for each in columns if pa.types.is_dictionary(each.type)]
+        repeated = [column.dictionary for column in columns if pa.types.is_dictionary(column.type)]
         return sum(
-            pc.max(_lengths(each)).as_py() or 0 for each in repeated if _has_texts(each.type)
+            pc.max(_lengths(texts)).as_py() or 0 for texts in repeated if _has_texts(texts.type)
         )
 
 

@@ -5,8 +5,9 @@ Only wanted columns are decoded. pyarrow.dataset reads no streams, and opens fil
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.errors import DataError
-from beamrank.formats.decode.base import Bad, Decoder, Rows, WrongFormatError, unit_ranges
+from beamrank.formats.decode.base import Bad, Decoder, Rows, Wanted, WrongFormatError, unit_ranges
 from beamrank.formats.decode.parquet import (
     ParquetFile,
     batches_of,
@@ -116,7 +117,7 @@ class TableDecoder(Decoder):
         self,
         start: int,
         end: int,
-        wanted: Mapping[int, pa.DataType],
+        wanted: Wanted,
         bad: Bad,  # noqa: ARG002
     ) -> Iterator[Rows]:
         with self._open() as table:
@@ -130,13 +131,12 @@ class TableDecoder(Decoder):
 
 def open_table_file(url: str, beginning: bytes) -> TableDecoder:
     """Opens a Parquet or Arrow file; raises WrongFormatError where it is none, or damaged."""
+    opened = _parquet
     if beginning.startswith(_ARROW_STREAM):
-        opened = lambda: _stream(url)  # noqa: E731
+        opened = _stream
     elif beginning.startswith(_ARROW_FILE):
-        opened = lambda: _arrow(url)  # noqa: E731
-    else:
-        opened = lambda: _parquet(url)  # noqa: E731
-    return TableDecoder(url, opened)
+        opened = _arrow
+    return TableDecoder(url, partial(opened, url))
 
 
 def table_in_memory(name: str, table: pa.Table) -> TableDecoder:

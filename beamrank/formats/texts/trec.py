@@ -38,9 +38,7 @@ _MAX_DOC_BYTES = 64 << 20
 _END_OF_FILE = "\x1a\ufeff"  # of DOS; byte order marks of files that were put together
 _OPENED = re.compile(r"<doc(?:\s[^<>]{0,1000})?>", re.IGNORECASE)
 _CLOSED = re.compile(r"</doc\s{0,20}>", re.IGNORECASE)
-_OPENING, _CLOSING = (
-    re.compile(each.pattern.encode(), re.IGNORECASE) for each in (_OPENED, _CLOSED)
-)
+_OPENING, _CLOSING = (re.compile(tag.pattern.encode(), re.IGNORECASE) for tag in (_OPENED, _CLOSED))
 _ELEMENT_NAME = re.compile(rb"<([A-Za-z][A-Za-z0-9_-]{0,40})[\s>]")
 _ID_ATTRIBUTE = re.compile(r"<doc\s[^<>]*?\bid\s*=\s*[\"']([^\"'<>]*)[\"']", re.IGNORECASE)
 # What is never closed ends with the doc: to look for its end again and again would take quadratic
@@ -119,12 +117,14 @@ def _parts(file: BinaryIO, url: str, fields: Sequence[str]) -> Iterator[tuple[in
 def _check_beginning(beginning: bytes, url: str, fields: Sequence[str]) -> None:
     if beginning.strip() and not _OPENING.search(beginning):
         raise WrongFormatError(f"{url} has no <DOC> in its first {len(beginning):,} bytes")
-    found = {name.decode().upper() for name in _ELEMENT_NAME.findall(beginning)} if fields else ()
-    missing = next((name for name in fields if name.upper() not in found), None)
-    if missing is not None and found:
+    elements = (
+        {name.decode().upper() for name in _ELEMENT_NAME.findall(beginning)} if fields else ()
+    )
+    missing = next((name for name in fields if name.upper() not in elements), None)
+    if missing is not None and elements:
         raise PreflightError(
             f"{url} has no element <{missing}> of `corpus.fields` in its first "
-            f"{len(beginning):,} bytes; it has: {', '.join(sorted(found))}"
+            f"{len(beginning):,} bytes; it has: {', '.join(sorted(elements))}"
         )
 
 
@@ -175,12 +175,12 @@ def _parser(
         doc_id, body = _id_and_body(part)
         header = _HEADER_END.search(body)
         body = body[header.end() :] if header else body
-        found = [each[2] for each in element.finditer(body)]
-        if fields is None and (header or not found):
+        texts = [match[2] for match in element.finditer(body)]
+        if fields is None and (header or not texts):
             return doc_id, _plain(body)
         if fields is None or template is None:
-            return doc_id, joined(list(map(_plain, found)))
-        named = [(each[1].upper(), _plain(each[2])) for each in element.finditer(body)]
+            return doc_id, joined(list(map(_plain, texts)))
+        named = [(match[1].upper(), _plain(match[2])) for match in element.finditer(body)]
         return doc_id, joined(
             [joined([text for tag, text in named if tag == name.upper()]) for name in fields],
             template,
@@ -224,7 +224,7 @@ def _tags(topic: bytes) -> list[str]:
     """The names of the fields of a topic, in lower case."""
     whole = _TOPIC.fullmatch(topic.decode("utf-8", "replace"))
     tag = whole and _TAGS.get(whole[1].lower())
-    return [each[1].lower() for each in tag.finditer(whole[3])] if whole and tag else []
+    return [match[1].lower() for match in tag.finditer(whole[3])] if whole and tag else []
 
 
 def _topics_in(content: bytes) -> Iterator[tuple[int, bytes]]:
@@ -261,7 +261,7 @@ def _parse_topic(names: Sequence[str], text: str) -> list[str | None]:
         raise RowError(
             "is not inside <top> and </top>, <topic number> and </topic>, or <DOC> and </DOC>"
         )
-    body, found = topic[3], list[tuple[str, str]]()
+    body, fields = topic[3], list[tuple[str, str]]()
     if _NESTED.search(body):
         raise RowError("is not closed before the next one begins")
     if topic[1].lower() == "doc":
@@ -270,30 +270,32 @@ def _parse_topic(names: Sequence[str], text: str) -> list[str | None]:
             raise RowError("does not begin with <DOCNO> and </DOCNO>")
         query_id, query = match[1], match[2]
     elif number is not None:
-        query_id, query, found = number[2], *_elements(body)
+        query_id, query, fields = number[2], *_elements(body)
     else:
-        query_id, query, found = _fields(body, names)
+        query_id, query, fields = _fields(body, names)
     if query is None and not names:
-        others = ", ".join(dict.fromkeys(f"<{tag}>" for tag, _ in found))
+        others = ", ".join(dict.fromkeys(f"<{tag}>" for tag, _ in fields))
         raise RowError(
             f"has neither <{'> nor <'.join(_QUERY_ELEMENTS)}>; it has: {others}. Write the topics "
             "as `tsv`, with the text that is the query"
         )
-    texts = [" ".join(text for tag, text in found if tag == name) for name in names]
-    return [query_id.strip(), *(each and " ".join(each.split()) for each in (query, *texts))]
+    texts = [" ".join(text for tag, text in fields if tag == name) for name in names]
+    return [query_id.strip(), *(text and " ".join(text.split()) for text in (query, *texts))]
 
 
 def _elements(body: str) -> tuple[str | None, list[tuple[str, str]]]:
     """The query of a topic, if it has one, and its elements."""
     body = _CDATA.sub(lambda section: html.escape(section[1]), body)
-    found = [(each[1].lower(), html.unescape(each[2] or "")) for each in _ELEMENT.finditer(body)]
-    queries = (text for name in _QUERY_ELEMENTS for tag, text in found if tag == name)
-    return next(queries, None) if found else html.unescape(body), found
+    elements = [
+        (field[1].lower(), html.unescape(field[2] or "")) for field in _ELEMENT.finditer(body)
+    ]
+    queries = (text for name in _QUERY_ELEMENTS for tag, text in elements if tag == name)
+    return next(queries, None) if elements else html.unescape(body), elements
 
 
 def _fields(body: str, names: Sequence[str]) -> tuple[str, str | None, list[tuple[str, str]]]:
     """The number of a topic, its title, and its fields with some names."""
-    found = {
+    by_tag = {
         tag: re.findall(
             _FIELD.format(tag=re.escape(tag), label=re.escape(_LABELS.get(tag, tag))), body, _FLAGS
         )
@@ -304,10 +306,10 @@ def _fields(body: str, names: Sequence[str]) -> tuple[str, str | None, list[tupl
             raise RowError(
                 f"has more than one <{tag}>: a </top> and a <top> may be missing between two topics"
             )
-        if not found[tag] and (tag == "num" or not names):
+        if not by_tag[tag] and (tag == "num" or not names):
             raise RowError(f"has no <{tag}>")
-    texts = [(tag, text) for tag, each in found.items() for text in each]
-    return found["num"][0], next(iter(found["title"]), None), texts
+    texts = [(tag, text) for tag, texts_of_tag in by_tag.items() for text in texts_of_tag]
+    return by_tag["num"][0], next(iter(by_tag["title"]), None), texts
 
 
 def _is_trec(beginning: Beginning) -> bool:

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from beamrank.commit.plan import read_plan
 from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.schemas import special_tokens, token_type
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import FORMATS, CorpusConfig, list_units, read_unit
 from beamrank.formats.files import Beginning, InputFile
@@ -28,7 +29,6 @@ from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.formats.values import RowError
-from beamrank.join.schemas import special_tokens, token_type
 from beamrank.records import Topic
 from beamrank.storage import files as storage
 from beamrank.storage.streams import text_bytes

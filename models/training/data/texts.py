@@ -13,11 +13,11 @@ import pyarrow as pa
 import regex
 from numpy.typing import NDArray
 
+from beamrank.commit import schemas
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.texts.units import DocBatch, duplicate_doc
-from beamrank.join import schemas
 from beamrank.notes import first_few
 from beamrank.storage.documents import hash64, hashes64
 from models.tokenizers.bert import BertTokenizer

@@ -17,10 +17,10 @@ from beamrank.commit.shards import (
     read_shards,
     write_shards,
 )
+from beamrank.formats.topic_table import TopicTable
 from beamrank.records import Topic
 from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import hash64
-from beamrank.topic_table import TopicTable
 
 FILES = [
     (DigestedFile("a.parquet", "v1", "1" * 64), 5),

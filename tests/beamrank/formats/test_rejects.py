@@ -178,7 +178,7 @@ def test_rejected_row_whose_file_and_reason_are_not_utf8_is_written():
     rejects.add(
         "t\udcff.jsonl", [BadRow("t:1", "the topic has no field `id`; it has: \ud800", "{}")]
     )
-    (row,) = pq.read_table(pa.BufferReader(rejects.named()[1])).to_pylist()
+    (row,) = pq.read_table(pa.BufferReader(rejects.as_file()[1])).to_pylist()
     assert (row["file"], row["reason"]) == (
         "t\\udcff.jsonl",
         "the topic has no field `id`; it has: \\ud800",

@@ -7,8 +7,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
+from beamrank.commit import schemas
+from beamrank.commit.schemas import (
+    Texts,
+    candidates_table,
+    special_tokens,
+    tokenized_schema,
+    tokenized_table,
+)
 from beamrank.errors import DataError
-from beamrank.join import schemas
 from beamrank.join.join import (
     JoinedShard,
     by_shard,
@@ -16,13 +23,6 @@ from beamrank.join.join import (
     doc_tokens,
     doc_tokens_schema,
     join_shard,
-)
-from beamrank.join.schemas import (
-    Texts,
-    candidates_table,
-    special_tokens,
-    tokenized_schema,
-    tokenized_table,
 )
 from beamrank.records import SpecialTokens
 from beamrank.storage.documents import text_digests

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beamrank.formats.run_order import RunLayout, Ties
-from beamrank.join.run_shards import SENT, in_place_order, order_shard, sent
+from beamrank.join.run_shards import ROUTED, in_place_order, order_shard, routed
 
 _KEYS = st.tuples(st.sampled_from(["q1", "q2", "q3", "q4"]), st.sampled_from("abcdefgh"))
 _ROWS = st.dictionaries(
@@ -55,10 +55,10 @@ def test_rows_are_ordered_as_by_a_loop(columns, rows, by_doc, depth, unit_rows) 
         for key, (rank, score) in rows.items()
     ]
     columns_of = [*map(list, zip(*given_rows, strict=True))] or [[]] * 4
-    table = pa.table([*columns_of, range(len(rows))], schema=SENT.remove(5)).combine_chunks()
+    table = pa.table([*columns_of, range(len(rows))], schema=ROUTED.remove(5)).combine_chunks()
     units = [table.slice(start, unit_rows).to_batches() for start in range(0, len(rows), unit_rows)]
     batches = [
-        sent(each, unit)
+        routed(each, unit)
         for unit, found in enumerate(units)
         for batch in found
         for each in (batch, batch[:0])

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from beamrank.commit.schemas import CANDIDATES, DUO, MONO
 from beamrank.errors import ConfigError, DataError
-from beamrank.join.schemas import CANDIDATES, DUO, MONO
 from beamrank.ranking.aggregation import sampled_opponents
 from beamrank.ranking.rankings import (
     Ranking,

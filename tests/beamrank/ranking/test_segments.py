@@ -2,9 +2,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from beamrank.commit.schemas import MONO
 from beamrank.config.run import RunConfig
 from beamrank.config.stages import MonoConfig
-from beamrank.join.schemas import MONO
 from beamrank.ranking.input_layout import SegmentRule, cut_segments
 from beamrank.ranking.rankings import pool_segments
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beamrank.join import schemas
+from beamrank.commit import schemas
 from beamrank.ranking.aggregation import (
     METHODS,
     aggregate,

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from beamrank.errors import DataError, PreflightError
+from beamrank.formats import id_places
+from beamrank.formats.id_places import IdPlaces, missing_ids, repeated_rows
+from beamrank.formats.topic_table import TopicTable
 from beamrank.storage import files as storage
-from beamrank.storage import id_places
 from beamrank.storage.digested import RewrittenError, digest_file, reread
 from beamrank.storage.documents import sha256
-from beamrank.storage.id_places import IdPlaces, missing_ids, repeated_rows
-from beamrank.topic_table import TopicTable
 from tests.support.changed_files import rewrite
 
 

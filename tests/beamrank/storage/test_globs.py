@@ -55,9 +55,8 @@ def test_find_takes_a_file_a_folder_or_a_glob(tmp_path):
         assert _found(tmp_path, path) == found, path
 
 
-def test_find_gives_folders_only_where_they_are_wanted(tmp_path):
+def test_find_refuses_folders_that_hold_data(tmp_path):
     _write(tmp_path, "a.tsv", "sub/c.tsv", "sub-2/_c.tsv")
-    assert find(f"{tmp_path}/s*", folders=True) == [f"{tmp_path}/sub"]
     for path in ("s*", "*"):
         with pytest.raises(PreflightError, match=r"/sub .*`/\*`"):
             find(f"{tmp_path}/{path}")

@@ -11,7 +11,7 @@ from beamrank.formats.files import Beginning
 from beamrank.formats.run_units import is_twice_encoded
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
-from beamrank.join.run_shards import SENT
+from beamrank.join.run_shards import ROUTED
 from contrib.formats.top1000 import CORPUS
 from tests.support.corpora import COMPRESSORS, bad_rows, corpus_of, each_compression
 from tests.support.given_runs import read_given
@@ -60,7 +60,7 @@ def test_candidates_are_in_the_order_of_the_file(url, unit_bytes):
     assert given.scores["188714"] == [-1.0, -2.0]
     assert all(batch.rows.column("score").null_count == len(batch.rows) for batch in given.batches)
     columns = [(*batch.rows.schema.names, *batch.rows.schema.types) for batch in given.batches]
-    assert set(columns) == {(*SENT.names[:-1], *SENT.types[:-1])}
+    assert set(columns) == {(*ROUTED.names[:-1], *ROUTED.types[:-1])}
     (broken,) = given.rejects.examples
     assert re.match(rf"{url}( at byte \d+|:4): ", broken)
     (twice,) = (each for each in given.batches if each.twice_encoded)

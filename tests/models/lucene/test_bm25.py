@@ -9,9 +9,9 @@ import ir_measures
 import pytest
 from ir_measures import AP, P
 
+from beamrank.commit.schemas import CANDIDATES
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.topics import TopicsConfig, read_topics
-from beamrank.join.schemas import CANDIDATES
 from beamrank.records import Topic
 from models.lucene import jvm
 from models.lucene.bm25 import Bm25Searcher

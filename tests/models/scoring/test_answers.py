@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beamrank.join import schemas
+from beamrank.commit import schemas
 from beamrank.ranking.input_layout import InputLimits, SegmentRule
 from models.scoring.answers import Answered, Answers, Contents
 from models.scoring.duo import known_duo, prepare_duo

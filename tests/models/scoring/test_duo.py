@@ -5,8 +5,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from beamrank.commit import schemas
 from beamrank.errors import DataError
-from beamrank.join import schemas
 from beamrank.ranking.aggregation import sampled_opponents
 from beamrank.ranking.input_layout import InputLimits
 from models.scoring.engine import ScoringEngine

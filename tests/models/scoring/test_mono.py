@@ -3,7 +3,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from beamrank.join import schemas
+from beamrank.commit import schemas
 from beamrank.ranking.input_layout import InputLimits, SegmentRule
 from models.scoring.engine import ScoringEngine, StageCounts
 from tests.support.models.tables import Row, score_mono, shard

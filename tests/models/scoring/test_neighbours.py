@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beamrank.join import schemas
+from beamrank.commit import schemas
 from beamrank.ranking.input_layout import InputLimits
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.engine import ScoringEngine

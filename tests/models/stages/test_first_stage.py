@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from beamrank.commit.receipts import StageFolder
+from beamrank.commit.schemas import candidates_table
 from beamrank.commit.shards import ShardTask
 from beamrank.errors import DataError
 from beamrank.formats.excluded import read_excluded
-from beamrank.join.schemas import candidates_table
 from beamrank.records import Topic
 from beamrank.section import SELF
 from models.stages.given_run import GivenRun

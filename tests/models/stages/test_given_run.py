@@ -10,11 +10,11 @@ import pytest
 
 from beamrank.commit.receipts import StageFolder
 from beamrank.commit.scans import read_scans
+from beamrank.commit.schemas import CANDIDATES
 from beamrank.commit.shards import ShardTask, cut_shards
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.run_order import Ties
 from beamrank.formats.run_units import digest_run
-from beamrank.join.schemas import CANDIDATES
 from beamrank.records import Topic
 from models.stages.attempt import scatter_here
 from models.stages.given_run import GivenRun, RunScan

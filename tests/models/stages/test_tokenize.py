@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from transformers import BertTokenizer
 
+from beamrank.commit import schemas
 from beamrank.commit.receipts import StageFolder
 from beamrank.commit.scans import read_scans, watch_scans
 from beamrank.commit.shards import InputPart, ShardTask
 from beamrank.errors import DataError
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units
 from beamrank.formats.texts.units import CorpusUnit
-from beamrank.join import schemas
 from beamrank.join.doc_hashes import NeededList
 from beamrank.records import Topic
 from beamrank.storage.digested import DigestedFile, digest_file

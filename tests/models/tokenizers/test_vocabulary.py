@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
+from beamrank.commit import schemas
 from beamrank.errors import PreflightError
-from beamrank.join import schemas
 from models.tokenizers.bert import load_bert
 from tests.models.tokenizers.reference import (
     UNICODE_TEXTS,

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 import beamrank
+from beamrank.commit.schemas import candidates_table
 from beamrank.config.cascade import PLUGINS, ConfiguredStage
 from beamrank.config.run import load_config
 from beamrank.config.stages import FirstStageConfig, StageConfig
 from beamrank.errors import ConfigError
-from beamrank.join.schemas import candidates_table
 from beamrank.ranking.rankings import Rankings, rerank, rows_by_query
 from models.stages.base import Key, LaterStage
 from models.stages.compute import Computed, ShardInputs

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beamrank.join import schemas
-from beamrank.join.schemas import Texts, candidates_table, tokenized_table
+from beamrank.commit import schemas
+from beamrank.commit.schemas import Texts, candidates_table, tokenized_table
 from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import SpecialTokens
 from models.architectures.families import bert_template

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beamrank.formats.id_places import IdMapping, IdPlaces
 from beamrank.notes import Note
 from beamrank.records import BM25_TEXT, INSTRUCTION, Topic
-from beamrank.storage.id_places import IdMapping, IdPlaces
 
 Places: TypeAlias = npt.NDArray[np.int64]
 _COLUMNS = pa.schema({"query_id": pa.string(), "text": pa.string()})
@@ -37,11 +37,7 @@ class TopicTable(Sequence[Topic]):
         batches = []
         while some := list(islice(rows, _ROWS_AT_ONCE)):
             ids, texts = zip(*some, strict=True)
-            batches.append(
-                pa.record_batch(
-                    [pa.array(ids, pa.string()), pa.array(texts, pa.string())], schema=_COLUMNS
-                )
-            )
+            batches.append(pa.record_batch([ids, texts], schema=_COLUMNS))
         return cls(pa.Table.from_batches(batches, _COLUMNS))
 
     @property
@@ -95,7 +91,8 @@ class TopicTable(Sequence[Topic]):
         )
         both = np.flatnonzero(theirs >= 0)
         names = [
-            [name for name in _TEXTS if name in each.table.column_names] for each in (self, other)
+            [name for name in _TEXTS if name in topics.table.column_names]
+            for topics in (self, other)
         ]
         if names[0] != names[1]:
             return both, both[:0]

@@ -96,8 +96,8 @@ def missing_ids(ids: Any, among: Collection[str] | Any) -> list[str]:
         else pa.chunked_array([pa.array(list(among), pa.string())])
     )
     # The smaller column becomes the table of the search.
-    found = others.filter(pc.is_in(others, ids))
-    return list(ids.filter(pc.invert(pc.is_in(ids, found))).to_pylist())
+    present = others.filter(pc.is_in(others, ids))
+    return list(ids.filter(pc.invert(pc.is_in(ids, present))).to_pylist())
 
 
 def repeated_rows(*columns: Any) -> list[tuple[int, int]]:
@@ -118,7 +118,7 @@ def repeated_rows(*columns: Any) -> list[tuple[int, int]]:
     rows = np.unique(order[np.concatenate([same, same + 1])])
     keys = zip(*(column.take(pa.array(rows)).to_pylist() for column in columns), strict=True)
     firsts: dict[Any, int] = {}
-    found = (
+    pairs = (
         (row, firsts.setdefault(key, row)) for row, key in zip(rows.tolist(), keys, strict=True)
     )
-    return [(row, first) for row, first in found if row != first]
+    return [(row, first) for row, first in pairs if row != first]

@@ -116,12 +116,12 @@ def candidates_table(
         scores: the scores of each query's candidates; by default minus the rank, for a run of which
             only the order counts.
     """
-    queries = np.repeat(np.arange(len(doc_ids)), [len(each) for each in doc_ids])
+    queries = np.repeat(np.arange(len(doc_ids)), [len(ids) for ids in doc_ids])
     ranks = np.arange(len(queries)) - np.searchsorted(queries, queries) + 1
     flat = -ranks if scores is None else np.concatenate([np.empty(0), *scores])
     ids = (
         pa.array(query_ids).take(pa.array(queries)),
-        [doc_id for each in doc_ids for doc_id in each],
+        [doc_id for ids in doc_ids for doc_id in ids],
     )
     return pa.table([*ids, ranks, flat.astype(np.float32)], schema=CANDIDATES)
 
