@@ -56,7 +56,7 @@ def what_ran(report: Report) -> Sequence[Block]:
 
 def _inputs(report: Report, run: PlanRuns) -> Iterator[tuple[str, Cell]]:
     plan, config = run.plan, run.config
-    first, *later = config.stages
+    first, *later = config.cascade
     yield "run tag", plan.run_tag
     yield "plan", plan.digest
     yield "corpus", f"{config.corpus.path} ({config.corpus.format})"
@@ -210,7 +210,7 @@ def curves(report: Report) -> Sequence[Block]:
     """Figures 2 and 3 of the multi-stage paper, by the first measure that has curves."""
     found: list[Block] = []
     sections = (
-        {each.name: each.section for each in report.execution.config.stages}
+        {each.name: each.section for each in report.execution.config.cascade}
         if report.execution
         else {}
     )

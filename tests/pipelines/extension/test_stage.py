@@ -15,7 +15,7 @@ import pytest
 
 import beamrank
 from beamrank.config.cascade import PLUGINS, ConfiguredStage
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.config.stages import FirstStageConfig, StageConfig
 from beamrank.errors import ConfigError
 from beamrank.join.schemas import candidates_table
