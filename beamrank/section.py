@@ -100,7 +100,7 @@ class Section(BaseModel):
             values = {cls.short: values}
         if not isinstance(values, dict):
             return values
-        sections = {name: section_of(field) for name, field in cls.model_fields.items()}
+        sections = {name: section_of(field) for name, field in cls.fields_of(values).items()}
         return {
             name: value if (section := sections.get(name)) is None else section.written_out(value)
             for name, value in values.items()
@@ -130,7 +130,7 @@ def relative(field: FieldInfo) -> Relative | None:
 
 def keys(model: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
     """Every key that can hold a value, in order, with its dotted name; none that has no `repr`."""
-    for name, field in model.model_fields.items():
+    for name, field in model.fields_of({}).items():
         section = section_of(field)
         if field.repr and section is None:
             yield prefix + name, field

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from beamrank.commit.plan import read_plan
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.machine import usable_cores
 from benchmarks.outputs import sealed
 from models.lucene.build import build_index

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 import typer.main
 from pydantic.fields import FieldInfo
 
-from beamrank.config.run import RunConfig
+from beamrank.config.run import JobConfig, RunConfig
 from beamrank.section import OneOf, Section, keys
 from contrib.lint.check import TRACKS, Track
 from contrib.lint.registry import CHECKS
@@ -129,9 +129,8 @@ def configuration(name: str, model: type[Section]) -> str:
         else {(key, _meaning(field)) for key, field in keys(RunConfig) if "." in key}
     )
     # The model's own keys, then those that it shares with others.
-    ordered = sorted(
-        keys(model), key=lambda each: each[0].partition(".")[0] not in model.__annotations__
-    )
+    shared = JobConfig.model_fields if issubclass(model, JobConfig) else ()
+    ordered = sorted(keys(model), key=lambda each: each[0].partition(".")[0] in shared)
     rows = {key: _meaning(field) for key, field in ordered}
     own = [
         (key, row)

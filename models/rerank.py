@@ -15,7 +15,7 @@ from beamrank.commit.schemas import candidates_table
 from beamrank.commit.shards import Shard, cut_shards
 from beamrank.config.cascade import (
     ConfiguredStage,
-    checked_names,
+    check_names,
     one_stage,
     parse_stage,
     section_of_stage,
@@ -274,7 +274,7 @@ def _sections(
             if issubclass(section, ModelConfig):
                 settings["checkpoint"] = ""
             stages.append((parse_stage({kind: settings}), model))
-        checked_names([stage for stage, _ in stages], ())
+        check_names([stage for stage, _ in stages])
     except ValueError as error:
         raise ConfigError(f"rerank{hint}: {error}") from error
     return stages

@@ -24,7 +24,8 @@ from beamrank.commit.listing import RUNS
 from beamrank.commit.owner import made_current
 from beamrank.commit.plan import config_digest
 from beamrank.commit.status import read_status
-from beamrank.config.run import RunConfig, load_config, with_options
+from beamrank.config.load import load_config
+from beamrank.config.run import RunConfig
 from beamrank.errors import ConfigError, PreflightError, thread_limit
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.logs import run_log
@@ -40,6 +41,7 @@ from pipelines.plan.changes import check_share
 from pipelines.plan.estimate import Limits, estimate
 from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
+from pipelines.run_options import with_options
 from pipelines.runners import dataflow
 from pipelines.runners.options import Runner, Share, check_server, settle_kernel
 from pipelines.runners.workers import job_environment

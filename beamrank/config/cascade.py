@@ -1,10 +1,12 @@
-"""The list of stages after the first: `cascade:`, or `mono:` and `duo:` as its short form."""
+"""The stages of a run as one list. `bm25:`, `candidates:`, `mono:` and `duo:` beside `cascade:` are
+its short form, which is written into it before anything is checked.
+"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from pydantic import PlainSerializer, PlainValidator, ValidationError
+from pydantic import AfterValidator, PlainSerializer, SkipValidation, ValidationError
+from pydantic.fields import FieldInfo
 
 from beamrank.commit.listing import BESIDE_RUNS, FOLDERS, VALUES
 from beamrank.config.stages import (
@@ -12,19 +14,15 @@ from beamrank.config.stages import (
     CandidatesConfig,
     DuoConfig,
     FirstStageConfig,
+    InputConfig,
     MonoConfig,
     StageConfig,
 )
-from beamrank.config.yaml import problems_of
+from beamrank.config.yaml import Problems, anchor_paths, problems_of
 from beamrank.errors import PreflightError
 from beamrank.plugins import Registry
+from beamrank.section import Section
 
-FIRST_STAGES: dict[str, type[FirstStageConfig]] = {
-    "bm25": Bm25Config,
-    "candidates": CandidatesConfig,
-}
-SHORT_FORM: dict[str, type[StageConfig]] = {"mono": MonoConfig, "duo": DuoConfig}
-"""The stages that may stand beside the list, in their order."""
 PLUGINS: Registry[Any] = Registry("stage", "beamrank.stages", {})
 """The stages of packages, by their kinds: classes with a `section`, such as those of
 `models/stages`.
@@ -34,7 +32,9 @@ RESERVED = {"retrieve", "tokenize", "texts", "scores", *FOLDERS, VALUES} | {
 }
 """Names that no stage may have: of our stages, of our other folders, and of what is beside runs."""
 _MOST_NAME_BYTES = 100
-_OURS: dict[str, type[StageConfig]] = {**FIRST_STAGES, **SHORT_FORM}
+_FIRST: dict[str, type[FirstStageConfig]] = {"bm25": Bm25Config, "candidates": CandidatesConfig}
+_LATER: dict[str, type[StageConfig]] = {"mono": MonoConfig, "duo": DuoConfig}
+_OURS: dict[str, type[StageConfig]] = {**_FIRST, **_LATER}
 
 
 def section_of_stage(kind: str) -> type[StageConfig]:
@@ -62,14 +62,35 @@ class ConfiguredStage(NamedTuple):
     section: Any
 
 
-def parse_stage(entry: Any) -> ConfiguredStage:
-    """The stage of an entry of the list: `- mono: {checkpoint: ..., k: 100, name: large}`.
+def one_stage(entry: Any) -> tuple[str, dict[str, Any]]:
+    """The kind and a copy of the settings of an entry of the list; raises ValueError for one that
+    is not one stage.
+    """
+    if isinstance(entry, Problems):
+        raise entry
+    if isinstance(entry, ConfiguredStage):
+        return entry.kind, {"name": entry.name, **dict(entry.section)}
+    if isinstance(entry, str):
+        return entry, {}
+    if not isinstance(entry, Mapping) or len(entry) != 1 or not isinstance(next(iter(entry)), str):
+        raise ValueError(
+            "each stage is one key, its kind, with its settings below: `- mono: {checkpoint: ..., "
+            "k: 100}`"
+        )
+    ((kind, settings),) = entry.items()
+    settings = section_of_stage(kind).written_out(settings)
+    if not isinstance(settings, Mapping | Section | None):
+        raise ValueError(f"{kind}: it must be keys with values")
+    return kind, dict(settings or {})
+
+
+def parse_stage(entry: Any, most: int | None = None) -> ConfiguredStage:
+    """The stage of an entry of the list: `- mono: {checkpoint: ..., k: 100, name: large}`. By
+    default it receives `most` candidates, at most.
 
     Raises:
         ValueError: it is not one stage, or has wrong settings.
     """
-    if isinstance(entry, ConfiguredStage):
-        return entry
     kind, settings = one_stage(entry)
     section, name = section_of_stage(kind), settings.pop("name", kind)
     if issubclass(section, FirstStageConfig) and name != kind:
@@ -83,203 +104,190 @@ def parse_stage(entry: Any) -> ConfiguredStage:
             f"{kind}.name has {len(name.encode()):,} bytes, and names files with longer names: "
             f"give at most {_MOST_NAME_BYTES}"
         )
+    if most is not None:
+        settings.setdefault("k", min(most, section.model_fields["k"].default))
     try:
         return ConfiguredStage(name, kind, section.model_validate(settings))
     except ValidationError as error:
-        raise ValueError("; ".join(problems_of(error, section, kind))) from error
+        raise Problems(*problems_of(error, section, name)) from error
 
 
-def _dump(stage: ConfiguredStage) -> dict[str, Any]:
-    return {stage.kind: {"name": stage.name, **stage.section.model_dump(mode="json")}}
+def _parsed(entries: Sequence[Any]) -> tuple[ConfiguredStage, ...]:
+    stages: list[ConfiguredStage] = []
+    problems: list[str] = []
+    for entry in entries:
+        try:
+            stages.append(parse_stage(entry, stages[-1].section.k if stages else None))
+        except ValueError as error:
+            problems += error.args
+    if problems:
+        raise Problems(*problems)
+    return tuple(stages)
 
 
-# A stage of the list.
-CascadeEntry: TypeAlias = Annotated[
-    ConfiguredStage, PlainValidator(parse_stage), PlainSerializer(_dump)
+def _dump(stages: Sequence[ConfiguredStage]) -> list[dict[str, Any]]:
+    return [
+        {stage.kind: {"name": stage.name, **stage.section.model_dump(mode="json")}}
+        for stage in stages
+    ]
+
+
+Cascade: TypeAlias = Annotated[
+    tuple[Annotated[ConfiguredStage, SkipValidation], ...],
+    AfterValidator(_parsed),
+    PlainSerializer(_dump),
 ]
 
 
-def one_stage(entry: Any) -> tuple[str, dict[str, Any]]:
-    """The kind and a copy of the settings of an entry of the list; raises ValueError for one that
-    is not one stage.
-    """
-    if isinstance(entry, str):
-        return entry, {}
-    if isinstance(entry, Mapping) and len(entry) == 1:
-        ((kind, settings),) = entry.items()
-        if isinstance(kind, str):
-            settings = section_of_stage(kind).written_out(settings)
-            if isinstance(settings, Mapping | None):
-                return kind, dict(settings or {})
-    raise ValueError(
-        "each stage is one key, its kind, with its settings below: `- mono: {checkpoint: ..., k: "
-        "100}`"
-    )
+def _first_sections() -> dict[str, type[FirstStageConfig]]:
+    """The sections of first stages, by kind: ours, and those of packages that can be imported."""
+    sections = {kind: stage.section for kind, stage in PLUGINS.importable().items()}
+    return _FIRST | {
+        kind: own for kind, own in sections.items() if issubclass(own, FirstStageConfig)
+    }
 
 
-def _normalized(entries: Any) -> Any:
-    """A list of stages with each entry as `{kind: {...}}`, in dicts of its own; what is none stays,
-    to be refused.
+def short_fields() -> dict[str, FieldInfo]:
+    """The keys of the stages that can stand beside the list."""
+    sections = {**_first_sections(), **_LATER}
+    return {kind: FieldInfo.from_annotation(section) for kind, section in sections.items()}
+
+
+def with_entries(document: Any) -> Any:
+    """A document with each entry of its list as `{kind: {...}}`, or as what is wrong with it, which
+    the check of the list raises.
     """
+    entries = document.get("cascade") if isinstance(document, dict) else None
     if not isinstance(entries, list | tuple):
-        return entries
-    found = list(entries)
-    for place, entry in enumerate(entries):
-        with suppress(ValueError):
-            kind, settings = one_stage(entry)
-            found[place] = {kind: settings}
-    return found
+        return document
+    written = [_entry(entry, f"cascade.{place}: ") for place, entry in enumerate(entries)]
+    return {**document, "cascade": written}
 
 
-def _listed(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """The name, kind and settings of each stage of the list in a document that is not checked
-    yet.
-    """
-    entries = document.get("cascade")
-    for entry in entries if isinstance(entries, list | tuple) else ():
-        if isinstance(entry, ConfiguredStage):
-            yield entry
-        elif isinstance(entry, dict) and len(entry) == 1:
+def _entry(entry: Any, place: str = "") -> Any:
+    try:
+        kind, settings = one_stage(entry)
+    except Problems as error:
+        return error
+    except ValueError as error:
+        return Problems(f"{place}{error}")
+    return {kind: settings}
+
+
+def _listed(entries: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The name, kind and settings of each stage of a list `with_entries`."""
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict):
             ((kind, settings),) = entry.items()
-            if isinstance(settings, dict):
-                yield str(settings.get("name", kind)), str(kind), settings
+            yield str(settings.get("name", kind)), kind, settings
 
 
-def _write_out_stages(document: dict[str, Any]) -> None:
-    """Writes the short forms of the list, and of the sections of packages, out."""
-    if "cascade" in document:
-        document["cascade"] = _normalized(document["cascade"])
-    for kind in document.keys() & {*PLUGINS}:
-        with suppress(ValueError):  # It is refused when the document is checked.
-            document[kind] = section_of_stage(kind).written_out(document[kind])
-
-
-def find_section(document: dict[str, Any], name: str) -> dict[str, Any] | None:
+def find_section(document: Mapping[str, Any], name: str) -> dict[str, Any] | None:
     """The settings of a stage of the list, for `--set NAME.k=20`; None if the list has no such
     stage.
     """
-    _write_out_stages(document)
-    return next((settings for found, _, settings in _listed(document) if found == name), None)
+    stages = _listed(document.get("cascade"))
+    return next((settings for own, _, settings in stages if own == name), None)
 
 
-def remove_null_stages(document: dict[str, Any]) -> None:
-    """Takes the stages out of the list that `--set NAME=null` names."""
-    _write_out_stages(document)
-    removed = {
-        name: kind
-        for name, kind, _ in _listed(document)
-        if name in document and document[name] is None
-    }
-    for name, kind in removed.items():
-        del document[name]
-        entry = {kind: find_section(document, name)}
-        document["cascade"].remove(entry)
+def one_list(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A document `with_entries` whose stages are one list: the first stage, then those of the list,
+    or `mono` and `duo` as its short form.
 
+    An index without a first stage is searched with BM25. A stage of the list under whose name the
+    document has null, as by `--set NAME=null`, is left out.
 
-def stage_paths(document: Mapping[str, Any]) -> Iterator[tuple[type[StageConfig], dict[str, Any]]]:
-    """The section and the settings of each stage whose paths are relative to the configuration
-    file.
+    Raises:
+        ValueError: what stands beside the list is not its short form.
     """
-    plugins = [(name, document[name]) for name in PLUGINS if isinstance(document.get(name), dict)]
-    for kind, settings in (
-        *plugins,
-        *((kind, settings) for _, kind, settings in _listed(document)),
-    ):
-        with suppress(ValueError):  # It is refused when the document is checked.
-            yield section_of_stage(kind), settings
+    values, first_kinds = dict(document), _first_sections()
+    listed: Any = values.get("cascade")
+    for name, kind, settings in [*_listed(listed)]:
+        if values.get(name, name) is None:
+            listed.remove({kind: settings})
+            del values[name]
+    first, short = (
+        {kind: _entry({kind: own}) for kind in kinds if (own := values.pop(kind, None)) is not None}
+        for kinds in (first_kinds, _LATER)
+    )
+    if short and listed is not None:
+        raise ValueError("`mono` and `duo` are the short form of `cascade`: give one or the other")
+    if [*short] == ["duo"]:
+        raise ValueError("`duo` re-ranks the best candidates of `mono`: give `mono` too")
+    if any(name != kind for name, kind, _ in _listed([*short.values()])):
+        raise ValueError("`name` is for the stages of `cascade`: leave it out of `mono` and `duo`")
+    if isinstance(listed, list | None):
+        stages = [*first.values(), *(listed or short.values())]
+        has_first = any(kind in first_kinds for _, kind, _ in _listed(stages))
+        is_searched = values.get("index") is not None and not has_first
+        values["cascade"] = [{"bm25": {}}, *stages] if is_searched else stages
+    return values
 
 
-def checked_names(
-    stages: Sequence[ConfiguredStage], taken: Collection[str], first: str = ""
-) -> None:
-    """Checks the names of the stages after the `first`; those `taken` are only for stages of that
-    kind.
+def anchor_stages(document: Mapping[str, Any], folder: str) -> None:
+    """Makes relative paths of the stages relative to the configuration file's folder."""
+    for _, kind, settings in _listed(document["cascade"]):
+        anchor_paths(settings, section_of_stage(kind), folder)
+
+
+def check_names(stages: Sequence[ConfiguredStage], taken: Collection[str] = ()) -> None:
+    """Checks the names of stages; those `taken` are only for stages of that kind.
 
     Raises:
         ValueError: two have one name, or one has a name of ours.
     """
-    seen = {first}
+    names: set[str] = set()
     for name, kind, _ in stages:
         if name in RESERVED or name.startswith("tokenize-") or (name in taken and name != kind):
             raise ValueError(
                 f"a stage cannot have the name {name!r}, which beamrank uses: choose a different "
                 "`name`"
             )
-        if name in seen:
+        if name in names:
             raise ValueError(
                 f"two stages have the name {name!r}: give one of them a `name` of its own"
             )
-        seen.add(name)
+        names.add(name)
 
 
-def completed(values: dict[str, Any]) -> dict[str, Any]:
-    """A document in which every stage has its place and its depth.
-
-    A first stage of ours is the section of its name, that of a plugin is the first of the list, and
-    an index without either is searched with BM25. Each default `k` is at most that of the stage
-    before.
+def check_first_stage(stages: Sequence[ConfiguredStage], has_index: bool) -> None:
+    """Raises ValueError where the first of the stages is not the only first stage, or does not go
+    with the index.
     """
-    _write_out_stages(values)
-    listed = values.get("cascade")
-    if plugins := [name for name in _plugins_first() if values.get(name) is not None]:
-        # With both forms the configuration is refused, as it is without a plugin.
-        short = SHORT_FORM if listed is None else ()
-        later = listed or [
-            {name: values.pop(name)} for name in short if values.get(name) is not None
-        ]
-        listed = [*({name: values.pop(name)} for name in plugins), *later]
-    if isinstance(listed, list) and listed and isinstance(listed[0], dict):
-        kind = next(iter(listed[0]), None)
-        if kind in FIRST_STAGES and values.get(kind) is None:
-            values[kind] = {key: each for key, each in listed.pop(0)[kind].items() if key != "name"}
-    if listed is not None:
-        values["cascade"] = listed
-    if values.get("index") is not None and not any(
-        issubclass(each, FirstStageConfig) for each, _ in _sections(values)
-    ):
-        values["bm25"] = {}
-    depth: Any = None
-    for section, settings in _sections(values):
-        if isinstance(settings, dict):
-            default = int(section.model_fields["k"].default)
-            settings.setdefault("k", default if depth is None else min(default, depth))
-        found = settings.get("k") if isinstance(settings, dict) else settings.k
-        depth = found if isinstance(found, int) else depth
-    return values
+    first = [own for own in stages if isinstance(own.section, FirstStageConfig)]
+    if not first:
+        raise ValueError(f"the first stage is missing: give {first_stage_choices()}")
+    name, uses_index = first[0].name, first[0].section.uses_index
+    others = [own.name for own in first[1:]] + ["index"] * (has_index and not uses_index)
+    if others:
+        names = " and ".join(f"`{each}`" for each in (name, *others))
+        raise ValueError(f"{names} exclude each other: give either {first_stage_choices()}")
+    if stages[0].name != name:
+        raise ValueError(f"{name} is a first stage: it must be the first of `cascade`")
+    if uses_index and not has_index:
+        raise ValueError(f"`{name}` searches an index: give `index` too")
 
 
-def _sections(values: Mapping[str, Any]) -> Iterator[tuple[type[StageConfig], Any]]:
-    """The section of each stage of a document, in order, with its settings: a dict, or the section
-    itself.
+def check_depths(stages: Sequence[ConfiguredStage], layout: InputConfig) -> None:
+    """Raises ValueError where a stage wants more candidates than it can get, or cannot lay out its
+    inputs so.
     """
-    ours = [(name, values.get(name)) for name in FIRST_STAGES]
-    short = [(name, values.get(name)) for name in SHORT_FORM]
-    for kind, settings in (
-        *ours,
-        *((kind, settings) for _, kind, settings in _listed(values)),
-        *short,
-    ):
-        if isinstance(settings, dict | StageConfig):
-            with suppress(ValueError):  # The stage is refused with the rest of the list.
-                yield section_of_stage(kind), settings
-
-
-def _plugins_first() -> list[str]:
-    """The kinds of first stages of packages that can be imported."""
-    return [
-        kind
-        for kind, stage in PLUGINS.importable().items()
-        if issubclass(stage.section, FirstStageConfig)
-    ]
+    whole = stages[0].section.k, "the first stage gives it"
+    depth, source = whole
+    for name, _, section in stages[1:]:
+        if section.deepens:
+            depth, source = whole
+        if section.k > depth:
+            raise ValueError(
+                f"{name}.k {section.k} is more than the {depth} candidates that {source}"
+            )
+        depth, source = section.k, f"{name} scores ({name}.k)"
+        section.check_input(name, layout)
 
 
 def first_stage_choices() -> str:
     """The ways to give a first stage, for messages."""
-    sections: dict[str, Any] = {
-        **FIRST_STAGES,
-        **{each: section_of_stage(each) for each in _plugins_first()},
-    }
     return " or ".join(
-        f"`index` and `{name}`" if each.uses_index else f"`{name}`"
-        for name, each in sections.items()
+        f"`index` and `{kind}`" if section.uses_index else f"`{kind}`"
+        for kind, section in _first_sections().items()
     )

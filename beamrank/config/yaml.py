@@ -334,10 +334,21 @@ def _cut(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
 
 
+class Problems(ValueError):
+    """Problems that name their places."""
+
+    def __str__(self) -> str:
+        return "; ".join(self.args)
+
+
 def problems_of(error: ValidationError, model: type[Section], *place: str) -> list[str]:
     """What pydantic found in a section at a place of the configuration: its key and our words."""
-    problems = []
+    problems: list[str] = []
     for finding in error.errors():
+        cause = finding.get("ctx", {}).get("error")
+        if isinstance(cause, Problems):
+            problems += cause.args
+            continue
         where = ".".join(_cut(str(part)) for part in (*place, *finding["loc"])) or "configuration"
         hint = _suggest(finding["loc"], model) if finding["type"] == "extra_forbidden" else ""
         problems.append(f"{where}: {problem_of(finding)}{hint}")
@@ -356,6 +367,6 @@ def _suggest(location: tuple[int | str, ...], model: type[Section]) -> str:
     """A similar key, or all keys of the section."""
     for name in location[:-1]:
         model = section_of(model.model_fields.get(str(name))) or model
-    known = list(model.model_fields)
+    known = list(model.fields_of({}))
     close = difflib.get_close_matches(_cut(str(location[-1])), known, n=1)
     return f": did you mean {close[0]}?" if close else f" (known: {', '.join(known)})"

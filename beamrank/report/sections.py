@@ -53,7 +53,7 @@ def what_ran(report: Report) -> Sequence[Block]:
 
 def _inputs(report: Report, run: PlanRuns) -> Iterator[tuple[str, Cell]]:
     plan, config = run.plan, run.config
-    first, *later = config.stages
+    first, *later = config.cascade
     yield "run tag", plan.run_tag
     yield "plan", plan.digest
     yield "corpus", f"{config.corpus.path} ({config.corpus.format})"
@@ -190,7 +190,7 @@ def curves(report: Report) -> Sequence[Block]:
     blocks: list[Block] = []
     aggregations = {
         stage.name: getattr(stage.section, "aggregation", None)
-        for stage in report.executed.config.stages
+        for stage in report.executed.config.cascade
     }
     names: set[str] = set()
     for stage, points in report.curves.items():

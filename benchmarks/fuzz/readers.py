@@ -16,7 +16,7 @@ from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.shards import read_shards
 from beamrank.commit.stage import described
 from beamrank.commit.status import read_status, shard_attempts
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.errors import BeamrankError, DataError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.excluded import read_excluded

@@ -34,7 +34,7 @@ _PLAN_SECONDS, _PLAN_MIB = 600, 2048
 _SEED = 20_261_125
 _PLAN = """
 import sys
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from pipelines.console.progress import ConsoleProgress
 from pipelines.plan.make_plan import make_plan
 make_plan(load_config(sys.argv[1]), ConsoleProgress(quiet=True)).publish()

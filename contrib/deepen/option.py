@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from beamrank.config.cascade import FIRST_STAGES, SHORT_FORM
 from beamrank.config.run import RunConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import ConfigError
@@ -36,7 +35,7 @@ def with_deeper(
     """
     if not deepen:
         return config
-    place = next((place for place, own in enumerate(config.stages) if own.kind == "mono"), None)
+    place = next((place for place, own in enumerate(config.cascade) if own.kind == "mono"), None)
     if max_inferences is None or place is None:
         missing = (
             "a stage `mono`, which it deepens"
@@ -47,7 +46,7 @@ def with_deeper(
     # They take seconds to import.
     from pipelines.plan.make_plan import planned
 
-    before, (own, *later) = config.stages[:place], config.stages[place:]
+    before, (own, *later) = config.cascade[:place], config.cascade[place:]
     plan, _ = planned(config)
     topics, bounds = len(plan.topics), _inferences(plan)
     left = max_inferences - topics * sum(
@@ -68,12 +67,12 @@ def with_deeper(
     first = max(least, left // 2 // (topics * inputs))
     deeper = {"deeper": {"name": f"{own.name}-deeper", "k": own.section.k, "inferences": left}}
     stages = [
-        *(each for each in before if each.name not in FIRST_STAGES),
+        *before,
         own._replace(section=own.section.model_copy(update={"k": first})),
         deeper,
         *later,
     ]
-    given = {name: getattr(config, name) for name in config.model_fields_set - SHORT_FORM.keys()}
+    given = {name: getattr(config, name) for name in config.model_fields_set}
     return check_document(given | {"cascade": stages}, RunConfig, "--deepen")
 
 

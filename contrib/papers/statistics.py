@@ -234,7 +234,7 @@ def _wordpieces(settings: RunConfig) -> dict[str, CountUnits]:
 
     found: dict[str, CountUnits] = {}
     digests: set[str] = set()
-    for name, _, section in settings.stages:
+    for name, _, section in settings.cascade:
         if isinstance(section, ModelConfig):
             tokenizer = fetch_tokenizer(section.checkpoint)
             if tokenizer.digest not in digests:

@@ -80,7 +80,8 @@ def tune(
     )
     if settings.index is None:
         raise ConfigError(f"{config} has no `index:` section: its first stage is an existing run")
-    points = tuned_points(settings.bm25 or Bm25Config(), k1, b)
+    section = settings.first_stage
+    points = tuned_points(section if isinstance(section, Bm25Config) else Bm25Config(), k1, b)
     parse_measures(settings.measures)
     if settings.qrels is None:
         raise ConfigError(

@@ -173,9 +173,9 @@ def ensure_index(config: RunConfig, corpus: str, progress: PlanningProgress) -> 
     assert config.index is not None
     check_language(config.index.language)
     path, update = config.index.path, config.index.update
-    kind = IndexKind(
-        config.index.language, config.bm25 is not None and config.bm25.expansion is not None
-    )
+    section = config.first_stage
+    expands = isinstance(section, Bm25Config) and section.expansion is not None
+    kind = IndexKind(config.index.language, expands)
     if config.index.prebuilt is not None:
         fetch_part(config.index.named, "index", progress)
     elif _must_build(config, corpus):

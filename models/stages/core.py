@@ -54,7 +54,7 @@ def steps_of(config: RunConfig) -> dict[str, type[Stage]]:
     """The steps of a configuration that is not planned yet, in order: all tokens are made before
     all scores.
     """
-    first, *later = config.stages
+    first, *later = config.cascade
     tokenize = {"tokenize": TokenizeDocs} if _token_readers(config) else {}
     return {
         FIRST: stage_class(first.kind),
@@ -66,7 +66,7 @@ def steps_of(config: RunConfig) -> dict[str, type[Stage]]:
 def worker_paths(config: RunConfig) -> list[tuple[str, str]]:
     """All that workers read and write, with their keys."""
     found = {"corpus.path": config.corpus.path, "output": config.output}
-    for own in config.stages:
+    for own in config.cascade:
         if not stage_class(own.kind).needs_workers(config):
             continue
         if getattr(own.section, "uses_index", False) and config.index is not None:
@@ -90,7 +90,7 @@ def is_checkpoint_path(reference: str) -> bool:
 
 def plan_stages(planning: Planning) -> list[Stage]:
     """The stages of a run, in the order in which they are done."""
-    first, *later = planning.config.stages
+    first, *later = planning.config.cascade
     ranking: list[Stage] = [stage_class(first.kind).from_config(first, planning)]
     same_tokenizer: dict[str, list[ConfiguredStage]] = {}
     for each in _token_readers(planning.config):
@@ -129,7 +129,7 @@ def _check_names(stages: Sequence[Stage]) -> None:
 
 def _token_readers(config: RunConfig) -> list[ConfiguredStage]:
     """The stages with a checkpoint, which read tokens."""
-    return [each for each in config.stages[1:] if isinstance(each.section, ModelConfig)]
+    return [each for each in config.cascade[1:] if isinstance(each.section, ModelConfig)]
 
 
 def open_record(record: StageRecord) -> Any:

@@ -55,7 +55,7 @@ def resolve_checkpoints(config: RunConfig) -> dict[str, Checkpoint]:
     """The checkpoints by stage; raises PreflightError where one is missing, or does not fit the
     configuration.
     """
-    models = [each for each in config.stages if isinstance(each.section, ModelConfig)]
+    models = [each for each in config.cascade if isinstance(each.section, ModelConfig)]
     found = {}
     for name, kind, section in models:
         checkpoint = resolve_checkpoint(

@@ -93,7 +93,7 @@ class TokenizeDocs(Stage):
             planning: what is planned.
         """
         config, checkpoint = planning.config, planning.checkpoints[models[0].name]
-        first = max(config.stages[1:], key=lambda own: own.section.k)
+        first = max(config.cascade[1:], key=lambda own: own.section.k)
         most = {
             name: config.input.max_length * each.doc_parts
             for name, each in planning.checkpoints.items()

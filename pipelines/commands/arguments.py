@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from beamrank.commit.plan import read_plan
-from beamrank.config.run import RunConfig, load_config, stored_config
+from beamrank.config.load import load_config, stored_config
+from beamrank.config.run import RunConfig
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats import qrels, runs
 from beamrank.formats.columns import TABLES, checked_hints

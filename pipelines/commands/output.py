@@ -13,7 +13,7 @@ from beamrank.commit.check import Garbage, Verification, find_garbage, remove_ga
 from beamrank.commit.parts import sealed_stages
 from beamrank.commit.plan import read_plan
 from beamrank.commit.status import StageStatus, read_status, run_eta_seconds
-from beamrank.config.run import stored_config
+from beamrank.config.load import stored_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.rejects import REJECTS
 from beamrank.notes import counted

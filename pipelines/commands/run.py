@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from beamrank.config.run import RUN_OPTIONS
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import digest_corpus
 from beamrank.logs import run_log
@@ -19,6 +18,7 @@ from pipelines.commands.arguments import option
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_measures, print_table
 from pipelines.console.terminal import write_line
+from pipelines.run_options import RUN_OPTIONS
 from pipelines.runners.options import Runner, Share
 from pipelines.runners.workers import ENDING, GRACE_SECONDS
 

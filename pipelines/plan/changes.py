@@ -150,7 +150,7 @@ def _configured(config: Mapping[str, Any], name: str) -> Any:
     A digest is shown by it: users know the path or name.
     """
     first, *rest = name.split(".")
-    found: Any = find_section(dict(config), first) or config.get(first)
+    found: Any = find_section(config, first) or config.get(first)
     for part in rest:
         found = found.get(part) if isinstance(found, Mapping) else None
     return found

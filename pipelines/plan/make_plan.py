@@ -204,7 +204,7 @@ def check_apart(config: RunConfig) -> None:
         PreflightError: the corpus is a folder or a glob that includes files of the output or of the
             index.
     """
-    run = config.stages[:2][-1].name
+    run = config.cascade[:2][-1].name
     endings = {FORMATS[form].ending: config.in_parts(form) for form in config.run_formats}
     runs = [
         f"{RUNS}/{run}.{ending}{f'/part-0.{ending}' * in_parts}"

@@ -1,7 +1,18 @@
 """What a configuration leaves to names: formats, data sets and indexes."""
 
-from beamrank.config.run import RunConfig, with_formats
-from beamrank.formats.files import Paths, paths_of
+from collections.abc import Iterator
+
+from pydantic import ValidationError
+
+from beamrank.config.run import RunConfig
+from beamrank.config.stages import CandidatesConfig
+from beamrank.config.yaml import explain
+from beamrank.errors import ConfigError
+from beamrank.formats import corpora, topics
+from beamrank.formats.columns import column_names
+from beamrank.formats.corpora import CorpusConfig
+from beamrank.formats.files import Paths, paths_of, shown_paths
+from beamrank.formats.topics import TopicsConfig
 from beamrank.sources import Part, fetch_part, is_named
 from models.stages.planning import PlanningProgress
 from models.training.config import DataConfig, DevConfig, TrainConfig
@@ -16,9 +27,11 @@ def named_inputs(config: RunConfig, progress: PlanningProgress) -> RunConfig:
         ConfigError: a guessed format does not go with other keys.
     """
     changed = _collection(config, progress)
-    if config.candidates is not None:
-        run = _files(config.candidates.run, "scoreddocs", progress)
-        changed["candidates"] = config.candidates.model_copy(update={"run": run})
+    first, *later = config.cascade
+    if isinstance(first.section, CandidatesConfig):
+        run = _files(first.section.run, "scoreddocs", progress)
+        section = first.section.model_copy(update={"run": run})
+        changed["cascade"] = (first._replace(section=section), *later)
     if config.index is not None and config.index.prebuilt is not None:
         folder = fetch_part(config.index.named, "index", None)
         changed["index"] = config.index.model_copy(update={"path": folder})
@@ -27,6 +40,44 @@ def named_inputs(config: RunConfig, progress: PlanningProgress) -> RunConfig:
     for note in notes:
         progress.note(note)
     return named
+
+
+def with_formats(config: RunConfig) -> tuple[RunConfig, list[str]]:
+    """A configuration that names its formats, as the plan records it, and notes on those that were
+    guessed.
+
+    Raises:
+        PreflightError: a format cannot be guessed.
+        ConfigError: a guessed format does not go with other keys.
+    """
+    corpus, given_topics = corpora.resolved(config.corpus), topics.resolved(config.topics)
+    resolved: dict[str, CorpusConfig | TopicsConfig] = {"corpus": corpus, "topics": given_topics}
+    found = {key: section for key, section in resolved.items() if section != getattr(config, key)}
+    notes = [
+        note
+        for key, section in found.items()
+        for note in _guesses(key, section, getattr(config, key))
+    ]
+    notes += [*corpora.notes(corpus), *topics.notes(given_topics)]
+    if not found:
+        return config, notes
+    try:
+        values = {name: getattr(config, name) for name in config.model_fields_set}
+        return type(config).model_validate(values | found), notes
+    except ValidationError as error:
+        raise ConfigError(f"{'; '.join(notes)}: {explain(error, RunConfig)}") from error
+
+
+def _guesses(
+    key: str, section: CorpusConfig | TopicsConfig, given: CorpusConfig | TopicsConfig
+) -> Iterator[str]:
+    if section.format != given.format:
+        yield f"{shown_paths(section.path)} is read as `{key}.format: {section.format}`"
+    if section.columns != given.columns:
+        named = ", ".join(
+            f"{meaning}: {name}" for meaning, name in column_names(section.columns).items()
+        )
+        yield f"{shown_paths(section.path)} is read with `{key}.columns: {{{named}}}`"
 
 
 def named_training(config: TrainConfig, progress: PlanningProgress) -> TrainConfig:

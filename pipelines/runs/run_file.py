@@ -23,7 +23,8 @@ from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.receipts import PARQUET, ROW_GROUP_ROWS, part_bytes
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import Stage
-from beamrank.config.run import RunConfig, stored_config
+from beamrank.config.load import stored_config
+from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.formats.run_writer import FORMATS, RUN_TABLE, run_lines, run_scores
 from beamrank.formats.runs import RunScores

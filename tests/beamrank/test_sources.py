@@ -2,7 +2,7 @@
 
 import pytest
 
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.errors import ConfigError
 from beamrank.sources import SOURCES, fetch_part, is_named
 from tests.support.plugins import install

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels

@@ -12,7 +12,8 @@ import cbor2
 import pytest
 from typer.testing import CliRunner
 
-from beamrank.config.run import RunConfig, load_config
+from beamrank.config.load import load_config
+from beamrank.config.run import RunConfig
 from beamrank.config.yaml import read_document
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.qrels import read_qrels
@@ -89,7 +90,7 @@ def test_command_exists(command):
 def test_configuration_of_a_run_is_valid_to_its_inputs(folder, command):
     name, overrides = _arguments(command)
     config = load_config(str(folder / name), overrides)
-    models = {f"{name}.checkpoint=embedded:{kind}" for name, kind, _ in config.stages[1:]}
+    models = {f"{name}.checkpoint=embedded:{kind}" for name, kind, _ in config.cascade[1:]}
     config = load_config(str(folder / name), [*overrides, *models, f"output={folder}/planned"])
     assert chosen_topics(config).kept
     assert [
@@ -104,7 +105,7 @@ def test_configuration_of_a_run_is_valid_to_its_inputs(folder, command):
 
 
 def _check_plan(config: RunConfig) -> None:
-    names = [stage.name for stage in config.stages[1:]]
+    names = [stage.name for stage in config.cascade[1:]]
     later = ["tokenize", *names] if names else []
     assert [stage.step for stage in planned(config)[0].stages] == ["retrieve", *later]
 

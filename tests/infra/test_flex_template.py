@@ -20,7 +20,7 @@ from apache_beam.options.pipeline_options import (
     WorkerOptions,
 )
 
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from infra.flex_template.generate import METADATA, metadata, render
 from infra.flex_template.launch import command, parameters
 from pipelines.runners.options import Runner, beam_options
@@ -125,8 +125,11 @@ def test_parameters_replace_keys(tmp_path):
     settings = _parsed(
         tmp_path, "--mono_k=100", "--run_tag=no", "--measures=[AP]", "--corpus_path=gs://b/0010"
     )
-    assert settings.mono is not None
-    assert (settings.mono.k, settings.run_tag, settings.measures) == (100, "no", ("AP",))
+    assert (settings.cascade[1].section.k, settings.run_tag, settings.measures) == (
+        100,
+        "no",
+        ("AP",),
+    )
     assert settings.corpus.path == "gs://b/0010"
 
 

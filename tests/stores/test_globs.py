@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels

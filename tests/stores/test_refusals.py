@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from gcsfs.retry import HttpError
 
 from beamrank.commit.plan import read_plan
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.errors import BeamrankError, DataError, PreflightError, TemporaryError, exit_code
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage import files as storage

@@ -11,7 +11,8 @@ import pyarrow as pa
 from beamrank.commit.check import verify_stages
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.status import read_status
-from beamrank.config.run import RunConfig, load_config
+from beamrank.config.load import load_config
+from beamrank.config.run import RunConfig
 from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher
 from pipelines.plan.make_plan import make_plan

@@ -13,7 +13,7 @@ import pyarrow as pa
 from beamrank.commit import schemas
 from beamrank.commit.plan import Plan
 from beamrank.commit.shards import cut_shards
-from beamrank.config.run import stored_config
+from beamrank.config.load import stored_config
 from beamrank.records import Topic
 from beamrank.report.runs import PlanRuns
 from models.stages.base import Stage

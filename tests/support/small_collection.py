@@ -8,7 +8,8 @@ from typing import Any, Self
 
 import yaml
 
-from beamrank.config.run import RunConfig, load_config
+from beamrank.config.load import load_config
+from beamrank.config.run import RunConfig
 from beamrank.storage import files as storage
 from pipelines.launcher import Launcher
 from tests.support.checkpoints import Pair, save_pair

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from beamrank.config.run import RunConfig, load_config
+from beamrank.config.load import load_config
+from beamrank.config.run import RunConfig
+from beamrank.config.stages import IndexConfig, MonoConfig
 from beamrank.config.yaml import check_document, read_document
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.measures import parse_measures
@@ -35,6 +37,11 @@ _TRAININGS: dict[Path, Kind] = {
 _SHIPPED = sorted(
     {*ROOT.glob("configs/*.yaml"), *ROOT.glob("examples/*/config.yaml")} - {*_TRAININGS}
 )
+
+
+def _stage(config: RunConfig, name: str) -> Any:
+    """The section of a stage."""
+    return next(own.section for own in config.cascade if own.name == name)
 
 
 @pytest.fixture
@@ -67,7 +74,7 @@ def test_config_paths_are_relative_to_the_file(path, monkeypatch, tmp_path_facto
 def test_checkpoint_folder_is_relative_to_the_file(path, reference, anchored):
     (path.parent / "org" / "model").mkdir(parents=True)
     config = load_config(str(path), [f"mono.checkpoint={reference}"])
-    assert config.mono.checkpoint == anchored.format(folder=path.parent)
+    assert _stage(config, "mono").checkpoint == anchored.format(folder=path.parent)
 
 
 @pytest.mark.parametrize("name", ["/dev/fd/{}", "-"])
@@ -104,7 +111,7 @@ def test_config_in_a_folder_that_is_gone_is_refused(path, tmp_path, monkeypatch)
 
 def test_overrides_are_yaml(path):
     config = load_config(str(path), ["mono.k=7", "bm25.k1=0.82", "run_tag=x", "measures=RR@10 AP"])
-    assert (config.mono.k, config.bm25.k1, config.run_tag) == (7, 0.82, "x")
+    assert (_stage(config, "mono").k, _stage(config, "bm25").k1, config.run_tag) == (7, 0.82, "x")
     assert config.measures == ("RR@10", "AP")
     assert load_config(str(path), ["measures=[AP]"]).measures == ("AP",)
 
@@ -127,7 +134,8 @@ def test_value_in_place_of_a_section_is_its_short_form(
     if not is_override:
         path.write_text(yaml.safe_dump({**yaml.safe_load(_TEXT), name: value}))
     overrides = [f"{name}={json.dumps(value)}", override] if is_override else [override]
-    found = getattr(load_config(str(path), overrides), name)
+    config = load_config(str(path), overrides)
+    found = _stage(config, name) if name == "mono" else getattr(config, name)
     assert {key: getattr(found, key) for key in section} == section
 
 
@@ -141,20 +149,21 @@ def test_short_forms_of_paths_are_relative_to_the_file(path):
 @pytest.mark.parametrize("override", ["candidates=run.trec", "candidates=[run.trec]"])
 def test_run_in_place_of_candidates_is_their_run(path, override):
     config = load_config(str(path), [override, "index=null", "candidates.ties=doc_id"])
-    assert config.candidates.ties == "doc_id"
-    assert paths_of(config.candidates.run) == (str(path.parent / "run.trec"),)
+    section = _stage(config, "candidates")
+    assert section.ties == "doc_id"
+    assert paths_of(section.run) == (str(path.parent / "run.trec"),)
 
 
 def test_checkpoint_in_place_of_a_stage_of_the_list(path):
     text = _TEXT.replace("mono: {", "cascade: [mono: ./small, duo: {name: last, ")
     path.write_text(text.replace("k: 100}", "k: 9}]"))
     config = load_config(str(path), ["mono.k=20"])
-    assert config.cascade is not None
     assert [(stage.name, stage.section.k) for stage in config.cascade] == [
+        ("bm25", 1000),
         ("mono", 20),
         ("last", 9),
     ]
-    assert config.cascade[0].section.checkpoint == str(path.parent / "small")
+    assert config.cascade[1].section.checkpoint == str(path.parent / "small")
 
 
 _ODD: tuple[Any, ...] = (
@@ -288,27 +297,88 @@ def test_config_error_for_many_keys_is_short(path):
 def test_depth_defaults_to_at_most_the_previous_stage(path):
     models = ["mono={checkpoint: x}", "duo={checkpoint: x}"]
     config = load_config(str(path), ["bm25={k: 20}", *models])
-    assert (config.mono.k, config.duo.k) == (20, 20)
-    assert load_config(str(path), models).duo.k == 50
+    assert [own.section.k for own in config.cascade] == [20, 20, 20]
+    assert _stage(load_config(str(path), models), "duo").k == 50
 
 
 def test_duo_needs_mono_and_mono_a_first_stage():
-    values = {
-        "corpus": {"path": "c", "format": "tsv"},
-        "topics": {"path": "t", "format": "tsv"},
-        "output": "o",
-    }
     with pytest.raises(ValueError, match="`mono`"):
-        RunConfig.model_validate({**values, "index": {"path": "i"}, "duo": {"checkpoint": "x"}})
+        RunConfig.model_validate({**_VALUES, "index": {"path": "i"}, "duo": {"checkpoint": "x"}})
     with pytest.raises(ValueError, match="first stage"):
-        RunConfig.model_validate(values)
+        RunConfig.model_validate(_VALUES)
+
+
+_VALUES: dict[str, Any] = {
+    "corpus": {"path": "/c", "format": "tsv"},
+    "topics": {"path": "/t", "format": "tsv"},
+    "output": "/o",
+}
+
+
+@pytest.mark.parametrize(
+    ("short", "stages"),
+    [
+        ({"index": "/i"}, [{"bm25": {"k": 1000}}]),
+        (
+            {"index": "/i", "duo": "d", "mono": {"checkpoint": "m", "k": 9}, "bm25": {"k": 20}},
+            [
+                {"bm25": {"k": 20}},
+                {"mono": {"checkpoint": "m", "k": 9, "name": "mono"}},
+                {"duo": {"checkpoint": "d", "k": 9}},
+            ],
+        ),
+        (
+            {"candidates": "/r", "cascade": [{"mono": "m"}], "bm25": None, "index": None},
+            [{"candidates": {"run": "/r"}}, {"mono": {"checkpoint": "m", "k": 1000}}],
+        ),
+    ],
+)
+def test_short_form_is_the_list(short, stages):
+    index = {"index": short["index"]} if "index" in short else {}
+    config, listed = (
+        load_config(_VALUES | short),
+        load_config(_VALUES | index | {"cascade": stages}),
+    )
+    assert config == listed
+    assert [own.kind for own in config.cascade] == [kind for stage in stages for kind in stage]
+    assert json.dumps(config.model_dump(mode="json")) == json.dumps(listed.model_dump(mode="json"))
+    assert RunConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+def test_sections_in_python_are_stages():
+    sections = {"index": IndexConfig(path="/i"), "mono": MonoConfig(checkpoint="m")}
+    config = RunConfig.model_validate(_VALUES | sections)
+    assert [own.kind for own in config.cascade] == ["bm25", "mono"]
+    again = RunConfig.model_validate(dict(config))
+    assert again.cascade == config.cascade
+
+
+@pytest.mark.parametrize(
+    ("keys", "place"),
+    [
+        ({"mono": {"checkpoint": "m", "kk": 1}}, "mono.kk: "),
+        ({"mono": {"checkpoint": "m", "name": "large"}}, "`name`"),
+        ({"cascade": [{"mono": {"checkpoint": "m", "name": "large", "kk": 1}}]}, "large.kk: "),
+        ({"cascade": [{"mono": "m"}, {}]}, "cascade.1: "),
+        ({"cascade": [{"momo": {}}, {"mono": "m"}]}, "cascade.0: "),
+        ({"cascade": [{"mono": "m"}, {"bm25": {}}]}, "bm25"),
+        ({"cascade": [], "mono": "m"}, "`cascade`"),
+        ({"cascade": {"mono": "m"}}, "cascade: "),
+        ({"bm25": 5}, "bm25: "),
+    ],
+)
+def test_error_of_a_stage_names_its_place(keys, place):
+    with pytest.raises(ConfigError) as refusal:
+        load_config(_VALUES | {"index": "/i"} | keys)
+    (line,) = str(refusal.value).splitlines()[1:]
+    assert place in line
 
 
 @pytest.mark.parametrize("shipped", _SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
 def test_shipped_configuration_is_valid(shipped):
     config = load_config(str(shipped))
     assert parse_measures(config.measures)
-    assert config.mono is not None or config.measures == ("AP", "RR")
+    assert len(config.cascade) > 1 or config.measures == ("AP", "RR")
     assert not {config.corpus.path, config.topics.path, config.output} & {"", str(ROOT)}
     assert Path(config.output).is_relative_to(ROOT)
 
@@ -349,14 +419,12 @@ reuse: [earlier]
     assert config.corpus.path == f"{escaped}/docs/*.jsonl"
     assert corpus_files(config.corpus) == [f"{literal}/docs/mine.jsonl"]
     assert config.topics.path == (f"{escaped}/topics.tsv", f"{escaped}/t*.txt")
-    assert config.candidates is not None
-    assert config.mono is not None
-    assert (config.candidates.run, config.output, config.reuse) == (
+    assert (_stage(config, "candidates").run, config.output, config.reuse) == (
         f"{escaped}/run.trec",
         f"{literal}/out",
         (f"{literal}/earlier",),
     )
-    assert config.mono.checkpoint == f"{literal}/model"
+    assert _stage(config, "mono").checkpoint == f"{literal}/model"
     with pytest.raises(PreflightError, match="there is no qrels file"):
         read_qrels(config.qrels)
     (tmp_path / "exp[1]" / "q.txt").write_text("q 0 d 1\n")

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.config.yaml import parse_yaml
 from beamrank.errors import ConfigError, PreflightError
 

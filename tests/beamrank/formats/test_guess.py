@@ -7,11 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beamrank.config.run import load_config, with_formats
+from beamrank.config.load import load_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats import corpora, topics
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units
 from beamrank.formats.topics import TopicsConfig, read_topics
+from pipelines.plan.named_inputs import with_formats
 from tests.support.corpora import docs_of, read_batches
 from tests.support.refusals import refuses
 
@@ -123,7 +124,8 @@ def test_guessed_formats_enter_the_configuration(tmp_path):
     (tmp_path / "c.tsv").write_text("1\tx\n")
     (tmp_path / "t.tsv").write_text("q\tx\n")
     config, notes = with_formats(_config(tmp_path))
-    assert (config.corpus.format, config.topics.format, config.mono.k) == ("tsv", "tsv", 10)
+    assert (config.corpus.format, config.topics.format) == ("tsv", "tsv")
+    assert config.cascade[1].section.k == 10
     assert notes == [
         f"{tmp_path}/c.tsv is read as `corpus.format: tsv`",
         f"{tmp_path}/t.tsv is read as `topics.format: tsv`",

@@ -6,11 +6,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beamrank.config.run import load_config, with_formats
+from beamrank.config.load import load_config
 from beamrank.errors import PreflightError
 from beamrank.formats import corpora, topics
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units
 from beamrank.formats.topics import TopicsConfig, read_topics
+from pipelines.plan.named_inputs import with_formats
 from tests.support.corpora import bad_rows, docs_of, read_batches
 from tests.support.refusals import refuses
 

@@ -68,8 +68,7 @@ def _config(**segments: object) -> RunConfig:
 
 def test_segments_decide_how_many_tokens_are_stored():
     def tokens(**segments: object) -> int:
-        mono: MonoConfig | None = _config(**segments).mono
-        assert mono is not None
+        mono: MonoConfig = _config(**segments).cascade[1].section
         assert mono.segments is not None
         return mono.segments.doc_tokens
 
@@ -87,10 +86,10 @@ def test_segments_decide_how_many_tokens_are_stored():
             "between two segments",
         ),
         ({"length_tokens": 100, "pooling": "sum"}, "'max', 'first' or 'mean'"),
-        ({"length_tokens": 100, "limit": 0}, "greater than or equal to 1"),
+        ({"length_tokens": 100, "limit": 0}, "limit: "),
     ],
 )
 def test_segments_that_skip_text_are_refused(segments, message):
     with pytest.raises(ValueError, match=message):
         _config(**segments)
-    assert _config(length_tokens=446).mono is not None
+    assert _config(length_tokens=446).cascade[1].section.segments

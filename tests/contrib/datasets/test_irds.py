@@ -3,7 +3,7 @@
 import pytest
 
 import beamrank
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.files import paths_of
@@ -69,9 +69,8 @@ def test_data_set_gives_all_inputs_of_a_run(tmp_path, registered):
     assert beamrank_docs(settings.corpus.path) == beamrank_docs(tmp_path / "corpus.jsonl")
     assert [topic.query_id for topic in read_topics(settings.topics)] == list(registered.topics)
     assert settings.qrels is not None
-    assert settings.candidates is not None
     assert read_qrels(settings.qrels).relevance == read_qrels(str(tmp_path / "qrels.txt")).relevance
-    (run,) = paths_of(settings.candidates.run)
+    (run,) = paths_of(settings.cascade[0].section.run)
     assert read_run(run).order == read_run(str(tmp_path / "given.trec")).order
     assert [note for note in progress.notes if note.startswith("exporting")] == [
         f"exporting the {part} of irds:small" for part in ("docs", "queries", "qrels", "scoreddocs")

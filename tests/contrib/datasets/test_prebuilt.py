@@ -12,7 +12,7 @@ from threading import Thread
 
 import pytest
 
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.topics import TopicsConfig, read_topics
 from contrib.datasets import prebuilt

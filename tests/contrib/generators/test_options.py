@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from beamrank.config.run import load_config, stored_config
+from beamrank.config.load import load_config, stored_config
 from beamrank.errors import BeamrankError, PreflightError
 from models.reranker import Reranker
 from tests.contrib.generators.cases import GENERATORS, save_generator
@@ -32,7 +32,8 @@ def test_plan_holds_the_prompt_of_a_file_beside_the_configuration(tmp_path):
         "prompt": {"text": "Query: {{ query }} Document: {{ doc }} Relevant:\n"},
         "answers": ["true", "false"],
     }
-    assert stored_config(run.plan.config, "here").mono.options["answers"] == ("true", "false")
+    mono = stored_config(run.plan.config, "here").cascade[1].section
+    assert mono.options["answers"] == ("true", "false")
     scores = [row["score"] for row in run.rows("mono")]
     path.write_text("Pergunta: {query} Documento: {doc} Relevante:\n")
     changed = collection.run()
@@ -65,10 +66,9 @@ def test_answers_of_a_file_need_no_quotes(tmp_path):
         given = text.replace("  k: 4", f"  k: 4\n  answers: [{', '.join(answers)}]")
         (tmp_path / "config.yaml").write_text(given)
         config = load_config(str(tmp_path / "config.yaml"))
-        assert config.mono is not None
-        assert config.mono.options == {"answers": answers}
+        assert config.cascade[1].section.options == {"answers": answers}
         dumped = json.loads(json.dumps(config.model_dump(mode="json")))
-        assert stored_config(dumped, "here").mono == config.mono
+        assert stored_config(dumped, "here").cascade == config.cascade
 
 
 def test_model_without_the_option_refuses_it(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from models.training.config import load_train_config
 from tests.support.processes import refused, succeed
 from tests.support.runs import read_trec

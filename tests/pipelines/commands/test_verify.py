@@ -11,6 +11,7 @@ import pytest
 
 from beamrank.commit.check import Verification
 from beamrank.commit.receipts import StageFolder
+from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.stages import Bm25Config, IndexConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import digest_corpus
@@ -307,7 +308,7 @@ def indexed(cascade: PlannedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def _plan_indexed(cascade: PlannedRun, folder: Path) -> None:
-    changes: dict[str, Any] = {"candidates": None, "mono": None, "duo": None, "bm25": Bm25Config()}
+    changes: dict[str, Any] = {"cascade": (ConfiguredStage("bm25", "bm25", Bm25Config()),)}
     changes |= {"index": IndexConfig(path=str(folder / "index")), "output": str(folder / "out")}
     config = cascade.config.model_copy(update=changes)
     make_plan(config, ConsoleProgress(quiet=True)).publish()

@@ -17,7 +17,7 @@ import yaml
 
 import beamrank
 from beamrank.commit.check import Verification
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats import corpora, qrels, run_writer, topics
 from beamrank.formats.decode.base import (

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import InputTemplate
 from models.architectures.families import ARCHITECTURES

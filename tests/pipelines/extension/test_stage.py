@@ -16,7 +16,7 @@ import pytest
 import beamrank
 from beamrank.commit.schemas import candidates_table
 from beamrank.config.cascade import PLUGINS, ConfiguredStage
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.config.stages import FirstStageConfig, StageConfig
 from beamrank.errors import ConfigError
 from beamrank.ranking.rankings import Rankings, rerank, rows_by_query

@@ -21,8 +21,9 @@ _TOPICS = [Topic(f"q{number}", f"text {number}") for number in range(6)]
 _CONFIG: dict[str, Any] = {
     "index": {"path": "index"},
     "corpus": {"path": "corpus.tsv"},
-    "mono": {"checkpoint": "embedded:mono"},
-    "duo": {"checkpoint": "embedded:duo"},
+    "cascade": [
+        {kind: {"name": kind, "checkpoint": f"embedded:{kind}"}} for kind in ("mono", "duo")
+    ],
 }
 _AFTER_BM25 = ("tokenize", "mono", "duo")
 _ALL = ("retrieve", *_AFTER_BM25)
@@ -83,7 +84,9 @@ def test_changes_name_the_key_and_its_stages(changes, words, stages):
 
 
 def test_changes_name_a_checkpoint_as_configured() -> None:
-    after = _plan({"duo": {"checkpoint_digest": "d2"}}, duo={"checkpoint": "org/duo@1"})
+    after = _plan(
+        {"duo": {"checkpoint_digest": "d2"}}, cascade=[{"duo": {"checkpoint": "org/duo@1"}}]
+    )
     assert plan_changes(_plan(), after) == [
         Change("duo.checkpoint", "embedded:duo", "org/duo@1", ("duo",))
     ]
@@ -96,7 +99,7 @@ def test_changes_name_a_tokenizer_once() -> None:
     duo = a_stage("duo", checkpoint_digest="d2", tokens=tokens.name)
     stages = (*plan.stages[:2], tokens.record(), plan.stages[2], duo.record())
     after = dataclasses.replace(
-        plan, stages=stages, config={**plan.config, "duo": {"checkpoint": "x"}}
+        plan, stages=stages, config={**plan.config, "cascade": [{"duo": {"checkpoint": "x"}}]}
     )
     assert plan_changes(plan, after) == [
         Change("duo.checkpoint", "embedded:duo", "x", ("tokenize", "duo"))

@@ -16,7 +16,8 @@ import yaml
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import InputPart, ShardTask, cut_rows, cut_shards
-from beamrank.config.run import RunConfig, load_config
+from beamrank.config.load import load_config
+from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
 from beamrank.formats.corpora import FORMATS
 from beamrank.formats.schemas import Hints

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from beamrank.commit.plan import read_plan
-from beamrank.config.run import stored_config
+from beamrank.config.load import stored_config
 from beamrank.storage.documents import sha256
 from pipelines.console.progress import ConsoleProgress
 from pipelines.runs.run_files import write_runs

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import beamrank
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.errors import ConfigError, PreflightError
 from tests.support.processes import beamrank_here, succeed
 from tests.support.runs import read_trec

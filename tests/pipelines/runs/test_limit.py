@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from beamrank.commit.plan import Plan, read_plan
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.errors import ConfigError, PreflightError
 from tests.support.processes import beamrank_here, succeed
 from tests.support.runs import read_trec

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.errors import PreflightError
 from beamrank.formats.topics import read_topics
 from beamrank.ranking.input_layout import InputLimits

@@ -14,7 +14,7 @@ import pytest
 
 from beamrank.commit.owner import launched
 from beamrank.commit.plan import read_plan
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.errors import BeamrankError
 from beamrank.storage.documents import checked_json, checked_values
 from models.stages.attempt import run_shard

@@ -18,7 +18,8 @@ import pytest
 from beamrank.commit.check import Verification
 from beamrank.commit.plan import Plan
 from beamrank.commit.shards import cut_shards
-from beamrank.config.run import RunConfig, stored_config
+from beamrank.config.load import stored_config
+from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, PreflightError, ReceiptError
 from beamrank.formats.run_writer import RUN_TABLE
 from beamrank.storage import files as storage

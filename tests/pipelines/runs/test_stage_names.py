@@ -7,7 +7,7 @@ import pytest
 from beamrank.commit.listing import FOLDERS
 from beamrank.commit.owner import made_current
 from beamrank.config.cascade import RESERVED
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.errors import ConfigError
 from beamrank.formats.rejects import Rejects
 from beamrank.records import BadRow

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.errors import ConfigError
 from beamrank.formats.topics import TopicsConfig, read_topics
 from models.lucene import jvm

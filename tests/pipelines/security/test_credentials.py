@@ -9,7 +9,7 @@ from typer.main import get_command
 
 from beamrank.commit.check import find_garbage, verify_stages
 from beamrank.commit.plan import read_plan
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import list_units
 from beamrank.storage.disk_cache import cache_root

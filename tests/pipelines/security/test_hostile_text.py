@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from beamrank.config.run import load_config
+from beamrank.config.load import load_config
 from beamrank.errors import ConfigError
 from tests.support.processes import refused, succeed
 from tests.support.runs import read_trec
