@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from models.rerank import rerank
     from models.reranker import Reranker
     from pipelines.execute import run
-    from pipelines.runs.run_file import aggregate
+    from pipelines.runs.aggregate import aggregate
 
 __all__ = [
     "BeamrankError",
@@ -51,7 +51,7 @@ _HOMES = {
     "beamrank.records": ("Doc", "Topic"),
     "models.rerank": ("rerank",),
     "models.reranker": ("Reranker",),
-    "pipelines.runs.run_file": ("aggregate",),
+    "pipelines.runs.aggregate": ("aggregate",),
     "pipelines.execute": ("run",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -17,9 +17,8 @@ from models.stages.attempt import shard_inputs
 from models.stages.core import open_stage
 from models.stages.scoring import ScoringStage
 from pipelines.console.progress import ConsoleProgress
-from pipelines.launcher import Launcher
-from pipelines.runners.options import Share
 from pipelines.runs.run_files import write_runs
+from pipelines.shares import Share, ShareLauncher
 
 
 def index_seconds(config_path: Path, folder: Path) -> float:
@@ -36,7 +35,7 @@ def stage_seconds(config_path: Path, output: Path, name: str) -> float:
         copy = f"{folder}/out"
         shutil.copytree(output, copy, ignore=shutil.ignore_patterns(name))
         plan, config = read_plan(copy), load_config(str(config_path), output=copy)
-        launcher = Launcher(plan, config, ConsoleProgress(quiet=True), share=Share(0, 1))
+        launcher = ShareLauncher(plan, config, ConsoleProgress(quiet=True), share=Share(0, 1))
         start = time.perf_counter()
         launcher.run([plan.stage(name)])
         return time.perf_counter() - start

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from beamrank.commit.schemas import Texts, tokenized_schema, tokenized_table
 from beamrank.config.run import JobConfig
-from beamrank.config.stages import OF_TOPICS, InputConfig, MonoConfig
+from beamrank.config.stages import InputConfig, MonoConfig
 from beamrank.config.yaml import check_document
-from beamrank.errors import ConfigError, DataError
+from beamrank.errors import DataError
 from beamrank.frames import Frame, columns_of
 from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import (
@@ -27,11 +27,9 @@ from beamrank.ranking.input_layout import (
     Truncation,
     kept_lengths,
     max_doc_tokens,
-    mono_kept,
 )
 from beamrank.section import check_ordered
 from models.checkpoints.checkpoint import (
-    Checkpoint,
     input_warnings,
     resolve_checkpoint,
     tokenizer_of,
@@ -39,7 +37,7 @@ from models.checkpoints.checkpoint import (
 from models.scoring.backends.registry import choose_kernel, find_backend, resolve_backend
 from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.packing import distinct, number_texts
-from models.tokenizers.base import InstructedTokenizer, Tokenizer
+from models.tokenizers.base import Tokenizer
 
 _log = logging.getLogger(__name__)
 RerankerKind = Literal["mono", "duo"]
@@ -122,7 +120,7 @@ class Reranker:
         fit = found.check_tokenizer(self.tokenizer.vocab_size, self.tokenizer.special)
         for warning in (*fit, *input_warnings(found, lengths)):
             _log.warning("%s", warning)
-        check_limits(found, self.tokenizer, self.limits)
+        found.check_limits(self.tokenizer, self.limits)
         backend, where = resolve_backend(backend), find_backend(backend).resolve(device, dtype)
         most = usable_threads(threads)
         chosen = choose_kernel(kernel, found.architecture, backend, where)
@@ -227,29 +225,6 @@ def _numbered(texts: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
     """The distinct texts, and for each text which of them it is."""
     number_of = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     return list(number_of), np.array([number_of[text] for text in texts], np.int64)
-
-
-def check_limits(
-    checkpoint: Checkpoint,
-    tokenizer: Tokenizer,
-    limits: InputLimits,
-    instructions: Sequence[str] | None = None,
-) -> None:
-    """Raises ConfigError where the limits do not fit inputs of the checkpoint, with the
-    instructions of topics.
-    """
-    template, nothing = checkpoint.architecture.template(tokenizer.special), np.empty(0, np.int64)
-    if len(template.ends) == SEGMENTS[checkpoint.kind]:
-        kept_lengths(template, limits, [nothing] * len(template.ends))
-        return
-    if instructions is None or not isinstance(tokenizer, InstructedTokenizer):
-        raise ConfigError(
-            f'instruction "{OF_TOPICS}" is that of each topic of a run: give the instruction itself'
-        )
-    lengths = np.diff(tokenizer.encode_instructions(instructions).ids.offsets.to_numpy()).astype(
-        np.int64
-    )
-    mono_kept(template, limits, np.zeros_like(lengths), np.zeros_like(lengths), lengths)
 
 
 def tokenize_shard(

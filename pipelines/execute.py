@@ -1,10 +1,10 @@
 """Executes a run: the chosen stages on the chosen runner, then the TREC runs.
 
 The way of a candidate: `make_plan` cuts the topics into shards (`commit/shards`). `Launcher` gives
-each open shard of a stage to a job (`transforms/tasks`, `transforms/shards`), or does it here. A
-worker's attempt (`models/stages/attempt`) reads the shard's inputs, calls `Stage.compute`, and
-commits a part and its receipt (`commit/receipts`). Retrieved candidates meet their docs in a
-scatter (`models/stages/corpus_scan`, `transforms/scatter`). `ScoringStage.compute`
+each open shard of a stage to a job (`transforms/shards`). A worker's attempt
+(`models/stages/attempt`) reads the shard's inputs, calls `Stage.compute`, and commits a part and
+its receipt (`commit/receipts`). Retrieved candidates meet their docs in a scatter
+(`models/stages/corpus_scan`, `transforms/scatter`). `ScoringStage.compute`
 (`models/stages/scoring`) ranks the parts before (`commit/parts`, `ranking/rankings`), lays inputs
 out (`scoring/mono`, `scoring/duo`) and scores them (`scoring/engine`). `write_runs`
 (`runs/run_files`, `runs/run_file`, `formats/run_writer`) ranks the parts once more and writes the
@@ -32,21 +32,20 @@ from beamrank.logs import run_log
 from beamrank.machine import environment, usable_threads
 from beamrank.section import Texts, check_ordered, texts_of
 from models.scoring.backends.registry import Device
-from models.stages.base import Stage
-from models.stages.core import open_stages, steps_of, worker_paths
+from models.stages.core import open_stages, steps_of
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import cost_words, warn_of_losses
 from pipelines.launcher import RETRIES, Launcher, resumable
-from pipelines.plan.changes import check_share
-from pipelines.plan.estimate import Limits, estimate
+from pipelines.plan.estimate import Limits
 from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
 from pipelines.run_options import with_options
 from pipelines.runners import dataflow
-from pipelines.runners.options import Runner, Share, check_server, settle_kernel
+from pipelines.runners.options import Runner, check_server, settle_kernel
 from pipelines.runners.workers import job_environment
 from pipelines.runs.run_file import run_files
 from pipelines.runs.run_files import check_places, write_runs
+from pipelines.shares import Share, ShareLauncher, check_share
 
 # A run has the log, standard error and the environment of its process to itself.
 _one_run = threading.Lock()
@@ -145,7 +144,7 @@ def execute(
     stage: str | None,
     wait: bool,
     console: ConsoleProgress,
-    limits: Limits | None = None,
+    limits: Limits = Limits(),  # noqa: B008
     retries: int = RETRIES,
     share: Share | None = None,
     options: Mapping[str, Any] | None = None,
@@ -156,17 +155,14 @@ def execute(
     A `share` of the shards is done in this process, which writes the runs only where all others are
     done.
     """
-    if share is not None and (stage is not None or flags or runner is not Runner.LOCAL):
-        raise ConfigError(
-            f"--only {share} takes its shards through all stages in this process, without an "
-            "engine: leave out --stage, --runner and Beam flags"
-        )
+    if share is not None:
+        share.check_alone(runner, flags, stage)
     _check_threads(_THREADS_BESIDE_MODELS + usable_threads(settings.threads))
     written = settings.model_dump(mode="json", exclude_unset=True)
     written["flags"] = [str(each) for each in (runner, *flags, limits, options)]
     settings = named_inputs(settings, console)
     settings = settle_kernel(settings, runner, flags)
-    settings = with_options(settings, limits and limits.max_inferences, options or {})
+    settings = with_options(settings, limits.max_inferences, options or {})
     steps = steps_of(settings)
     if stage not in (None, RUNS, *steps):
         raise ConfigError(
@@ -178,35 +174,32 @@ def execute(
         check_server(runner, flags, console)
     scoring: Device | None = None
     if runner is Runner.DATAFLOW:
-        settings, scoring = _prepare_dataflow(settings, flags, stage, wait, has_parts)
-    most = None
-    if limits is not None and limits != Limits() and stage != RUNS:
-        estimated = estimate(settings)
-        limits.check(estimated, stage)
-        most = limits.max_inferences if estimated.topics_known else None
+        settings, scoring = dataflow.prepare(settings, flags, stage, wait, has_parts)
+    most = None if stage == RUNS or limits == Limits() else limits.check(settings, stage)
     plan = replace(
         make_plan(settings, console, scoring), written=config_digest(written, settings.output)
     )
     if share is not None:
         check_share(plan)
-    launcher = Launcher(plan, settings, console, runner, flags, wait, retries, share, most)
+    common = (plan, settings, console, runner, flags, wait, retries, most)
+    launcher = Launcher(*common) if share is None else ShareLauncher(*common, share=share)
     if stage in (None, RUNS):
         runs = run_files(open_stages(plan.stages), settings)
         check_places(plan, [file.folder(plan) for file in runs])
     stages = [each for each in plan.stages if stage in (None, each.step)]
-    if launcher.template and len(stages) > 1:
+    template = dataflow.template_location(flags) if runner is Runner.DATAFLOW else None
+    if template and len(stages) > 1:
         raise ConfigError(
             f"a template makes one job, and {stage} takes {len(stages)}, as its models have "
             "different tokenizers: submit that stage without --template_location"
         )
     with resumable(), made_current(plan):
         launcher.run(stages)
-        if share is not None:
-            # Another one may have begun at the same time.
-            check_share(plan)
-        if stage not in (None, RUNS) or (share is not None and not launcher.finish_share()):
-            return RunResult(plan.output, submitted=() if wait else tuple(launcher.submitted))
-        return _write_runs(launcher, settings)
+        if template and stages and not launcher.submitted:
+            launcher.submit_nothing(stages[-1])
+        if stage in (None, RUNS) and launcher.finish():
+            return _write_runs(launcher, settings)
+    return RunResult(plan.output, submitted=() if wait else tuple(launcher.submitted))
 
 
 def _check_threads(count: int) -> None:
@@ -229,43 +222,25 @@ def _check_threads(count: int) -> None:
                 thread.join()
 
 
-def _prepare_dataflow(
-    settings: RunConfig, flags: Sequence[str], stage: str | None, wait: bool, has_parts: bool
-) -> tuple[RunConfig, Device]:
-    """The settings of Dataflow's workers, after the checks of all that they need."""
-    if not wait and stage is None:
-        raise ConfigError(
-            "--no-wait submits one stage, as each needs the one before it finished: give --stage "
-            "too"
-        )
-    dataflow.check_paths(worker_paths(settings))
-    settings, scoring = dataflow.settle(settings)
-    of_runs: list[type[Any]] = [Stage] if stage in (None, RUNS) and has_parts else []
-    if stage != RUNS or of_runs:
-        steps = [each for step, each in steps_of(settings).items() if stage in (None, step)]
-        jobs = [each for each in steps if each.needs_workers(settings)]
-        dataflow.check_flags(flags, [*jobs, *of_runs], scoring.device, wait)
-    return settings, scoring
-
-
 def _write_runs(launcher: Launcher, settings: RunConfig) -> RunResult:
     plan, console = launcher.plan, launcher.console
     by_workers = launcher.runner is not Runner.LOCAL and launcher.wait
-    written = write_runs(plan, settings, console, launcher.write_parts if by_workers else None)
+    write_parts = launcher.write_parts if by_workers else None
+    paths, evaluations = write_runs(plan, settings, console, write_parts)
     for status in read_status(plan):
         console.note(f"{status.stage}: {', '.join(cost_words(status))}")
-    for path in written.paths.values():
+    for path in paths.values():
         console.note(f"wrote {path}")
     if settings.judgments is None:
         missing = "qrels" if settings.qrels is None else "measures"
         console.note(f"no {missing} are given: the runs are not evaluated")
-    warn_of_losses(written.evaluations, console)
+    warn_of_losses(evaluations, console)
     runs = {
         file.name: path
-        for file, path in written.paths.items()
+        for file, path in paths.items()
         if file.run_format == settings.run_formats[0]
     }
-    return RunResult(plan.output, runs, written.evaluations)
+    return RunResult(plan.output, runs, evaluations)
 
 
 def _override(key: str, value: object) -> str:

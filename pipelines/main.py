@@ -110,6 +110,7 @@ def main() -> NoReturn:
 
 
 def _run() -> int:
+    """Runs a command, and returns its exit code."""
     try:
         from pipelines.cli import app
 
@@ -120,25 +121,26 @@ def _run() -> int:
         if isinstance(end.__context__, BrokenPipeError):
             return READER_GONE
         return end.code if isinstance(end.code, int) else int(bool(end.code))
-    except (BeamrankError, OSError) as error:
-        _report(f"error: {error}{thread_limit(_words(error))}", error)
-        return exit_code(error)
-    except Interrupted as interruption:
-        _report(
-            "interrupted: finished shards are kept; run the same command again to resume",
-            interruption,
-        )
-        return interruption.exit_code
-    except Exception as error:
-        words, limit = _words(error), thread_limit(_words(error))
-        told = limit or hasattr(error, "__notes__") or isinstance(error, MemoryError)
-        _report(f"error: {words}{limit}" if told else traceback.format_exc(), error)
-        return 1
+    except (Exception, Interrupted) as error:
+        return _tell(error)
     return 0
 
 
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+def _tell(error: Exception | Interrupted) -> int:
+    """Tells of the error that ended a command, and returns its exit code."""
+    words = f"{type(error).__name__}: {error}"
+    limit = thread_limit(words)
+    if isinstance(error, Interrupted):
+        _report(
+            "interrupted: finished shards are kept; run the same command again to resume", error
+        )
+        return error.exit_code
+    if isinstance(error, BeamrankError | OSError):
+        _report(f"error: {error}{limit}", error)
+        return exit_code(error)
+    told = limit or hasattr(error, "__notes__") or isinstance(error, MemoryError)
+    _report(f"error: {words}{limit}" if told else traceback.format_exc(), error)
+    return 1
 
 
 def _report(message: str, error: BaseException) -> None:

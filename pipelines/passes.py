@@ -2,7 +2,6 @@
 units, because one job sends a limited number of bytes to its shards.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -68,9 +67,7 @@ class Jobs:
                 stage, tasks, listing.needed_prefix(digests, [task.digest for task in tasks])
             )
             scatter = CorpusScan(stage, folder, needed, units)
-        passes = 1
-        if self.room_bytes < math.inf:
-            passes = shuffle_passes(scatter.sent_bytes(), len(tasks), self.room_bytes)
+        passes = shuffle_passes(scatter.sent_bytes(), len(tasks), self.room_bytes)
         if passes > 1:
             self.bar.note(
                 f"{stage.name}: one job cannot send all rows; {passes} passes over the "
@@ -89,25 +86,30 @@ class Jobs:
         This process writes it where it fits in one file or no job may; one range at a time is in
         memory.
         """
-        folder = tasks[0].folder.url
         most = (min(task.inputs[0].receipt.rows, stage.k * len(task.topics)) for task in tasks)
         ranges = count_ranges(sum(most))
         if ranges == 1 or not self.list_needed:
             needed = (entries for task in tasks for entries in stage.needed(task, ranges))
-            return write_needed(needed, ranges, folder, prefix)
-        list_files = partial(listing.list_ranges, folder, prefix)
+            return write_needed(needed, ranges, tasks[0].folder.url, prefix)
+        return self._list_by_jobs(
+            NeededRanges(stage, tasks[0].folder.url, prefix, ranges, range(ranges)), tasks
+        )
+
+    def _list_by_jobs(self, part: NeededRanges, tasks: Sequence[ShardTask]) -> NeededList:
+        """The files of all ranges, as many in a job as it can send."""
+        ranges = part.ranges
+        list_files = partial(listing.list_ranges, part.folder, part.prefix)
         noun = "ranges of needed docs listed"
         scan = Scan(lambda: len(list_files()), ranges, total=ranges, noun=noun)
         at_once = int(max(1, min(ranges, self.room_bytes // RANGE_BYTES)))
-        part = NeededRanges(stage, folder, prefix, ranges, range(ranges))
         for first in range(0, ranges, at_once):
             self.run(tasks, replace(part, chosen=part.chosen[first : first + at_once]), scan)
         files = list_files()
         if len(files) < ranges:
             raise BeamrankError(
-                f"{stage.name}: {ranges - len(files)} of {ranges} files of needed docs are missing "
-                f"below {folder}, and docs would be missing from the join: run the same command "
-                "again"
+                f"{part.stage.name}: {ranges - len(files)} of {ranges} files of needed docs are "
+                f"missing below {part.folder}, and docs would be missing from the join: run the "
+                "same command again"
             )
         return listed([files[number] for number in range(ranges)])
 

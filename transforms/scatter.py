@@ -5,43 +5,71 @@ shards that need them; and the job before it that lists the needed docs, where t
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import apache_beam as beam
 import pyarrow as pa
 
+from beamrank.commit.shards import ShardTask
 from models.stages.attempt import gather_shard
+from models.stages.base import Stage
 from models.stages.corpus_scan import NeededRanges
 from models.stages.scatter import Scatter, SentRows
-from transforms.coders import SENT_ROWS
-from transforms.shards import EachFn, RunShards, WriteShards
-from transforms.tasks import StoredTask, TaskFile
+from transforms.shards import EachFn, RunShards, TaskFile, WriteShards
+
+SENT_ROWS: Any = tuple[int, pa.RecordBatch]
+"""The type of rows on their way to a shard: without it, Beam pickles them."""
+# What a job does with its tasks.
+Work: TypeAlias = Stage | Scatter | NeededRanges | Callable[[ShardTask], None]
+
+
+class RecordBatchCoder(beam.coders.Coder):
+    """A record batch as an Arrow IPC stream: pickle would carry the whole parent of a slice."""
+
+    def encode(self, value: pa.RecordBatch) -> bytes:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, value.schema) as writer:
+            writer.write_batch(value)
+        return bytes(sink.getvalue())
+
+    def decode(self, encoded: bytes) -> pa.RecordBatch:
+        with pa.ipc.open_stream(encoded) as reader:
+            return reader.read_next_batch()
+
+    def is_deterministic(self) -> bool:
+        return True
+
+    def to_type_hint(self) -> Any:
+        return pa.RecordBatch
+
+
+beam.coders.registry.register_coder(pa.RecordBatch, RecordBatchCoder)
 
 
 @dataclass
 class ScatterRows(beam.PTransform):
-    """Tasks of a file -> the numbers of the shards that have a receipt."""
+    """Shards -> those that have a receipt."""
 
     scatter: Scatter
     file: TaskFile
 
-    def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:
+    def expand(self, shards: beam.PCollection[int]) -> beam.PCollection[int]:
         units = (
-            tasks.pipeline
+            shards.pipeline
             | "UnitCount" >> beam.Create([self.scatter.count])
             | "Units" >> beam.FlatMap(lambda count: range(count))
             | "SpreadUnits" >> beam.Reshuffle()
         )
         # Every shard is gathered, also one without rows.
-        shards = tasks | "Shards" >> beam.Map(_empty_rows, self.scatter.schema).with_output_types(
+        empty = shards | "Shards" >> beam.Map(_empty_rows, self.scatter.schema).with_output_types(
             SENT_ROWS
         )
         gather = partial(_gather, self.scatter, self.file)
-        return _gathered(units, self.scatter.scan, shards, gather, SENT_ROWS)
+        return _gathered(units, self.scatter.scan, empty, gather, SENT_ROWS)
 
 
-def _empty_rows(stored: StoredTask, schema: pa.Schema) -> SentRows:
-    return stored.shard, pa.RecordBatch.from_pylist([], schema)
+def _empty_rows(shard: int, schema: pa.Schema) -> SentRows:
+    return shard, pa.RecordBatch.from_pylist([], schema)
 
 
 def _gather(scatter: Scatter, file: TaskFile, sent: tuple[int, Iterable[Any]]) -> Iterator[int]:
@@ -52,28 +80,29 @@ def _gather(scatter: Scatter, file: TaskFile, sent: tuple[int, Iterable[Any]]) -
 
 @dataclass
 class ListNeededDocs(beam.PTransform):
-    """Tasks -> the ranges whose files of needed docs are there."""
+    """Shards -> the ranges whose files of needed docs are there."""
 
     part: NeededRanges
+    file: TaskFile
 
-    def expand(self, tasks: beam.PCollection[StoredTask]) -> beam.PCollection[int]:
+    def expand(self, shards: beam.PCollection[int]) -> beam.PCollection[int]:
         # A range without docs has a file too.
-        ranges = tasks.pipeline | "Ranges" >> beam.Create(
+        ranges = shards.pipeline | "Ranges" >> beam.Create(
             [(number, b"") for number in self.part.chosen]
         )
         # (range, the entries of a shard)
         return _gathered(
-            tasks,
-            partial(_list_needed, self.part),
+            shards,
+            partial(_list_needed, self.part, self.file),
             ranges,
             partial(_publish, self.part),
             tuple[int, bytes],
         )
 
 
-def _list_needed(part: NeededRanges, stored: StoredTask) -> Iterator[tuple[int, bytes]]:
-    """A task -> the docs that it needs, by range."""
-    yield from part.needed(stored.read())
+def _list_needed(part: NeededRanges, file: TaskFile, shard: int) -> Iterator[tuple[int, bytes]]:
+    """A shard -> the docs that it needs, by range."""
+    yield from part.needed(file.read(shard))
 
 
 def _publish(part: NeededRanges, grouped: tuple[int, Iterable[bytes]]) -> Iterator[int]:
@@ -100,10 +129,10 @@ def _gathered(
     )
 
 
-def transform_of(work: Any, file: TaskFile) -> beam.PTransform:
+def transform_of(work: Work, file: TaskFile) -> beam.PTransform:
     """What a job does with the tasks of a file."""
     if isinstance(work, NeededRanges):
-        return ListNeededDocs(work)
+        return ListNeededDocs(work, file)
     if isinstance(work, Scatter):
         return ScatterRows(work, file)
-    return WriteShards(work) if callable(work) else RunShards(work)
+    return RunShards(work, file) if isinstance(work, Stage) else WriteShards(work, file)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from models.architectures.kernels.token_rows import Group, Layout, TokenRows
+from models.architectures.kernels.attention import Group, Layout, TokenRows
 
 
 class EqualRows(TokenRows):

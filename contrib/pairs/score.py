@@ -1,11 +1,11 @@
 """`beamrank score`: all inputs are checked, then one stage is executed by the launcher of runs."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from beamrank.commit.owner import made_current
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest, Receipt
+from beamrank.commit.receipts import Manifest, Receipt, StageFolder
 from beamrank.commit.shards import cut_rows
 from beamrank.commit.status import read_receipts
 from beamrank.errors import DataError, PreflightError
@@ -77,8 +77,8 @@ def score_pairs(
     check_writable(plan.output)
     check_places(plan, [scores_folder(plan)])
     with resumable(), made_current(plan):
-        launcher = Launcher(plan, settings, console, runner, flags)
-        launcher.on_receipt = _BadRows(settings.max_bad_rows, plan.output).add
+        bad_rows = _BadRows(settings.max_bad_rows, plan.output)
+        launcher = _ScoreLauncher(plan, settings, console, runner, flags, bad_rows=bad_rows)
         manifest = launcher.run_stage(plan.stage(stage.name))
         assert manifest is not None
         _report(manifest, _BadRows(settings.max_bad_rows, plan.output), console)
@@ -177,6 +177,21 @@ class _BadRows:
     def rejects(self) -> str:
         """The folder of the rows."""
         return storage.join(self.output, REJECTS)
+
+
+@dataclass
+class _ScoreLauncher(Launcher):
+    """Ends the job as soon as its shards, those of earlier jobs too, have too many bad rows."""
+
+    bad_rows: _BadRows = field(kw_only=True)
+    _seen: set[int] = field(default_factory=set, init=False, repr=False)
+
+    def look(self, folder: StageFolder, digests: Mapping[int, str]) -> tuple[set[int], object]:
+        done, files = super().look(folder, digests)
+        new, self._seen = sorted(done - self._seen), done
+        for receipt in filter(None, (folder.receipt(shard, digests[shard]) for shard in new)):
+            self.bad_rows.add(receipt)
+        return done, files
 
 
 def _report(manifest: Manifest, bad_rows: _BadRows, console: ConsoleProgress) -> None:

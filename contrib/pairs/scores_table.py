@@ -9,7 +9,7 @@ from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder
 from beamrank.storage import files as storage
 from pipelines.runs.run_file import PartFolder
-from pipelines.runs.run_files import verify_parts
+from pipelines.runs.verify_runs import verify_parts
 
 _FILES_AT_ONCE = 8
 

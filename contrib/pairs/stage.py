@@ -20,7 +20,7 @@ from beamrank.storage.digested import RowRange
 from contrib.pairs.config import ScoreConfig
 from contrib.pairs.tables import PairKind, PairsFile, read_pairs
 from models.checkpoints.checkpoint import Checkpoint, tokenizer_of
-from models.reranker import check_limits, score_texts
+from models.reranker import score_texts
 from models.scoring.backends.registry import Device
 from models.scoring.engine import StageCounts
 from models.stages.base import Key, Stage
@@ -60,7 +60,7 @@ class ScorePairs(ModelStage):
             PreflightError: the checkpoint's tokenizer cannot be used.
         """
         tokenizer = tokenizer_of(checkpoint)
-        check_limits(checkpoint, tokenizer, InputLimits(**config.input.model_dump()))
+        checkpoint.check_limits(tokenizer, InputLimits(**config.input.model_dump()))
         return cls(
             columns=file.kind,
             id_type=str(file.id_type),

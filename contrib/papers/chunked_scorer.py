@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.architectures.encoder.model import EncoderScorer
-from models.architectures.kernels.token_rows import Layout, TokenRows
+from models.architectures.kernels.attention import Layout, TokenRows
 
 if TYPE_CHECKING:
     from models.architectures.kernels.compiled import Kernels

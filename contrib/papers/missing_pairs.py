@@ -19,6 +19,7 @@ from models.stages.core import open_stages
 from models.stages.duo import ScoreDuo
 from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher, resumable
+from pipelines.plan.reuse import Reuse
 
 # The depths of figure 4 in the paper.
 _K0S = (50, 100, 200, 500, 1000)
@@ -102,11 +103,12 @@ def count_missing(pairs: Pairs, runs: PlanRuns) -> tuple[int, int]:
     """How many pairs `score_missing` will score, and how many figure 4 has: those of the k1 best
     docs of each k0.
     """
-    launcher = Launcher(pairs.plan, runs.config, ConsoleProgress(quiet=True))
-    missing = sum(
-        pairs.stage.count(shard_inputs(pairs.stage, task)).inferences
-        for task in launcher.open_tasks(pairs.plan.stages[-1])
-    )
+    plan, record = pairs.plan, pairs.plan.stages[-1]
+    tasks = plan.tasks(record, [runs.manifests[name] for name in record.inputs])
+    done = plan.folder(record.name).receipts([task.digest for task in tasks])
+    tasks = [task for task in tasks if task.shard not in done]
+    reusing = Reuse(plan, runs.config.reuse).given_to(record, tasks, lambda _: None)
+    missing = sum(pairs.stage.count(shard_inputs(pairs.stage, task)).inferences for task in reusing)
     asked = 0
     for parts in runs.shards():
         for k0 in pairs.stage.k0s:

@@ -152,7 +152,7 @@ class Architecture(Protocol):
             dtype: of the layers; the head is float32, because log-odds in fewer bits tie.
 
         Returns:
-            A module whose `forward(rows)` takes the `kernels.token_rows.TokenRows` of inputs, as
+            A module whose `forward(rows)` takes the `kernels.attention.TokenRows` of inputs, as
             many for each score as `template` has `doc_parts`, and returns float32 log-odds. On a
             CPU, the bits of a score must not depend on the other inputs. A module with a method
             `pack() -> Layout` gets rows in that layout there; others get rows without padding.

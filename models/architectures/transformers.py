@@ -20,7 +20,7 @@ from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
 from beamrank.records import SpecialTokens
 from models.architectures.encoder.family import check_types
-from models.architectures.kernels.token_rows import Group, TokenRows
+from models.architectures.kernels.attention import Group, TokenRows
 from models.architectures.protocol import (
     ELSEWHERE,
     ModelFiles,

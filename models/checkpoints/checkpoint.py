@@ -6,15 +6,18 @@ safetensors.
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
+from beamrank.config.stages import OF_TOPICS
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
-from beamrank.ranking.input_layout import SEGMENTS, Truncation
+from beamrank.ranking.input_layout import SEGMENTS, InputLimits, Truncation, kept_lengths, mono_kept
 from beamrank.records import NO_TOKEN, SpecialTokens
 from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import digest
@@ -24,19 +27,22 @@ from models.checkpoints.files import (
     CONFIG,
     PROMPTS,
     TRAINED_INPUT,
+    check_case,
+    check_settings,
     default_prompt,
     digest_files,
     digest_of,
     read_config,
     read_modules,
+    read_settings,
+    saved_length,
     tensor_reader,
     tensor_shapes,
     weight_files,
     weighted_modules,
 )
-from models.checkpoints.settings import check_case, check_settings, read_settings, saved_length
 from models.checkpoints.sources import EMBEDDED, EMBEDDED_PAIR, locate
-from models.tokenizers.base import Tokenizer
+from models.tokenizers.base import InstructedTokenizer, Tokenizer
 from models.tokenizers.files import TOKENIZER_FILES, TokenizerFiles
 from models.tokenizers.library import check_prefix_space, load_tokenizer
 from models.tokenizers.prompts import Joins, PromptTokenizer
@@ -115,6 +121,26 @@ class Checkpoint:
                 f"the checkpoint {self.reference} knows {positions} positions and "
                 f"input.max_length is {max_length}: set input.max_length to {positions} or less"
             )
+
+    def check_limits(
+        self, tokenizer: Tokenizer, limits: InputLimits, instructions: Sequence[str] | None = None
+    ) -> None:
+        """Raises ConfigError where the limits do not fit inputs of the model, with the instructions
+        of topics.
+        """
+        template, nothing = self.architecture.template(tokenizer.special), np.empty(0, np.int64)
+        if len(template.ends) == SEGMENTS[self.kind]:
+            kept_lengths(template, limits, [nothing] * len(template.ends))
+            return
+        if instructions is None or not isinstance(tokenizer, InstructedTokenizer):
+            raise ConfigError(
+                f'instruction "{OF_TOPICS}" is that of each topic of a run: give the instruction '
+                "itself"
+            )
+        lengths = np.diff(
+            tokenizer.encode_instructions(instructions).ids.offsets.to_numpy()
+        ).astype(np.int64)
+        mono_kept(template, limits, np.zeros_like(lengths), np.zeros_like(lengths), lengths)
 
     def check_weights(self) -> None:
         """Raises PreflightError where a weight is NaN or infinite. It reads them all, so once a job

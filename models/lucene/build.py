@@ -137,17 +137,19 @@ def build_index(
 
 
 def _install(folder: Path, url: str, info: IndexInfo) -> None:
-    """Publishes `index` of the folder in which it was built; an outdated one is moved there.
-
-    At a store a marker shows that the index is incomplete until its last file is uploaded.
-    """
+    """Publishes `index` of the folder in which it was built; an outdated one is moved there."""
     index = folder / "index"
     if not storage.is_remote(url):
         storage.replace(str(index / INFO_NAME), info.to_json())
         if not storage.is_empty(url):
             Path(url).rename(folder / "outdated")
         index.rename(url)
-        return
+    else:
+        _upload(index, url, info)
+
+
+def _upload(index: Path, url: str, info: IndexInfo) -> None:
+    """A marker shows that the index is incomplete until its last file is uploaded."""
     storage.replace(storage.join(url, UPLOADING_NAME), b"")
     for name in set(storage.sizes_bytes(url)) - {UPLOADING_NAME}:
         storage.remove(storage.join(url, name))
@@ -320,8 +322,11 @@ def _batches(units: Iterable[CorpusUnit], rejects: Rejects | None = None) -> Ite
 def _check_unique(units: list[CorpusUnit], id_hashes: list[npt.NDArray[np.uint64]]) -> None:
     ordered = np.sort(np.concatenate([*id_hashes, np.empty(0, np.uint64)]))
     repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    if not len(repeated):
-        return
+    if len(repeated):
+        _refuse_repeated(units, repeated)
+
+
+def _refuse_repeated(units: list[CorpusUnit], repeated: npt.NDArray[np.uint64]) -> None:
     places: dict[str, str] = {}
     for batch in _batches(units):
         for row in np.flatnonzero(np.isin(hashes64(batch.doc_ids), repeated)):

@@ -202,11 +202,14 @@ def local_index(url: str, index_digest: str) -> LocalIndex:
     Raises:
         PreflightError: the index does not have this digest any more, or the copy cannot be written.
     """
-    if not storage.is_remote(url):
-        found = _read_local(storage.absolute(url))
-        _check_digest(url, found.files, index_digest)
-        return found
+    if storage.is_remote(url):
+        return _local_copy(url, index_digest)
+    found = _read_local(storage.absolute(url))
+    _check_digest(url, found.files, index_digest)
+    return found
 
+
+def _local_copy(url: str, index_digest: str) -> LocalIndex:
     def fetch(folder: Path) -> None:
         info = read_index_info(url)
         for name in [*info.files, INFO_NAME] if info.corpus_digest else info.files:
@@ -280,7 +283,13 @@ def require_index(url: str) -> IndexInfo | None:
             if sizes.get(name) != file.size_bytes:
                 found = f"has {sizes[name]} bytes" if name in sizes else "is missing"
                 raise _damaged(url, name, f"{found} where {file.size_bytes} bytes were written")
-        return info
+    else:
+        _require_foreign(url, sizes)
+    return info
+
+
+def _require_foreign(url: str, sizes: Mapping[str, int]) -> None:
+    """Refuses a folder that is not an index of another program."""
     if _is_unfinished(sizes):
         raise PreflightError(
             f"{url} is an index whose upload did not finish: build it again with `beamrank index`"
@@ -298,7 +307,6 @@ def require_index(url: str) -> IndexInfo | None:
             f"{url} is not a Lucene index: {faults[0]}. Give the folder of an index, or a new one "
             "for `beamrank index` to build"
         )
-    return None
 
 
 def _is_readable(url: str, name: str) -> bool:
@@ -394,8 +402,12 @@ def check_index(
     """The metadata of an index, which must be of this corpus and kind where it says its own."""
     info = read_index_info(url)
     check_kind(url, info, kind)
-    if info.corpus_digest in (None, corpus_digest):
-        return info
+    if info.corpus_digest not in (None, corpus_digest):
+        raise _other_corpus(url, info, corpus_digest, text_rules)
+    return info
+
+
+def _other_corpus(url: str, info: IndexInfo, corpus_digest: str, text_rules: int) -> PreflightError:
     built_from = info.corpus_digest or ""
     if info.text_rules != text_rules:
         reason = (
@@ -408,7 +420,7 @@ def check_index(
             f"the configured corpus {corpus_digest[:SHORT]}. It would find docs that this corpus "
             "does not have"
         )
-    raise PreflightError(
+    return PreflightError(
         f"the index {url} {reason}. Give index.path another folder, set `index.update: true` to "
         "have it updated, or remove the folder to have it built again"
     )

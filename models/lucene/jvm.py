@@ -103,8 +103,11 @@ def check_language(language: str) -> None:
     a language.
     """
     # Other languages need no data, and a launcher that only plans may have no Java.
-    if language != "th":
-        return
+    if language == "th":
+        _check_thai()
+
+
+def _check_thai() -> None:
     runtime = java_home()
     modules = runtime.home / "lib" / "modules"
     if not modules.exists():
@@ -164,6 +167,10 @@ def heap_bytes() -> int:
     memory = usable_memory_bytes()
     if setting is None:
         return min(memory // 4, _LARGEST_DEFAULT_HEAP_BYTES)
+    return _parse_heap(setting, memory)
+
+
+def _parse_heap(setting: str, memory: int) -> int:
     parsed = re.fullmatch(r"([0-9]{1,18})([kmg]?)", setting.strip().lower())
     if not parsed:
         raise ConfigError(

@@ -104,13 +104,17 @@ class Answered:
     log_odds: npt.NDArray[np.float32]
 
     @classmethod
-    def of(cls, prepared: Prepared, find: Callable[[Sequence[bytes]], Answers]) -> Self:
-        """Looks up all n inputs: of those with the same token ids, one may have an answer."""
-        answers = find(prepared.keys)
-        scores = np.array([answers.get(key, np.nan) for key in prepared.keys], np.float32)
-        known = np.flatnonzero(~np.isnan(scores))
+    def of(cls, prepared: Prepared, find: Callable[[Sequence[bytes]], Answers] | None) -> Self:
+        """Looks up all n inputs: of those with the same token ids, one may have an answer. Without
+        `find` there is none.
+        """
         log_odds = np.full(len(prepared.inputs), np.nan, np.float32)
-        log_odds[prepared.input_of[known]] = scores[known]
+        if find is not None:
+            keys = prepared.keys()
+            answers = find(keys)
+            scores = np.array([answers.get(key, np.nan) for key in keys], np.float32)
+            known = np.flatnonzero(~np.isnan(scores))
+            log_odds[prepared.input_of[known]] = scores[known]
         return cls(prepared, log_odds)
 
     @property

@@ -92,9 +92,11 @@ def prepare_pairs(
             duplicate_inputs=len(inverse) - len(rows),
         )
 
-    contents, inputs = Contents.of(tokens, instructed=False), compared.inputs(first, second)
-    keys = _pair_keys(contents, docs.queries, docs.docs, first, second, limits.max_length)
-    return Prepared(inputs.take(rows), inverse, keys, finish)
+    def keys() -> Sequence[bytes]:
+        contents = Contents.of(tokens, instructed=False)
+        return _pair_keys(contents, docs.queries, docs.docs, first, second, limits.max_length)
+
+    return Prepared(compared.inputs(first[rows], second[rows]), inverse, keys, finish)
 
 
 def known_duo(duo: pa.Table, contents: Contents, most_tokens: int) -> Answers:

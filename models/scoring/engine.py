@@ -194,11 +194,11 @@ class Prepared(NamedTuple):
     Attributes:
         inputs: its distinct inputs.
         input_of: int64[n], which of them each of its n inputs is.
-        keys: what each of the n inputs contains (`models.scoring.answers`).
+        keys: gives what each of the n inputs contains (`models.scoring.answers`).
         finish: makes its rows, and the counts for its receipt, of the scores of `inputs`.
     """
 
     inputs: PackedInputs
     input_of: Lengths
-    keys: Sequence[bytes]
+    keys: Callable[[], Sequence[bytes]]
     finish: Callable[[Scores], tuple[pa.Table, StageCounts]]

@@ -62,10 +62,12 @@ def prepare_mono(
             duplicate_inputs=len(queries) - len(rows),
         )
 
-    segments = laid_out.segments
-    lengths = np.minimum(segments.lengths, limits.max_length * inputs.template.doc_parts)
-    contents = Contents.of(tokens, instructed=len(inputs.template.ends) > SEGMENTS["mono"])
-    keys = contents.keys(queries, Cut(laid_out.docs, segments.starts, lengths))
+    def keys() -> Sequence[bytes]:
+        segments = laid_out.segments
+        lengths = np.minimum(segments.lengths, limits.max_length * inputs.template.doc_parts)
+        contents = Contents.of(tokens, instructed=len(inputs.template.ends) > SEGMENTS["mono"])
+        return contents.keys(queries, Cut(laid_out.docs, segments.starts, lengths))
+
     return Prepared(inputs.take(rows), inverse, keys, finish)
 
 

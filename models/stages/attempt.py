@@ -112,7 +112,8 @@ def shard_inputs(stage: Stage, task: ShardTask) -> ShardInputs:
     parts = dict(zip(stage.inputs, task.inputs, strict=True))
     read = cache(lambda name: parts[name].read())
     inputs = ShardInputs(task.shard, read, task.topics, task.rows)
-    inputs.earlier = _earlier(stage, task, inputs)
+    if task.reusable:
+        inputs.earlier = _earlier(stage, task, inputs)
     return inputs
 
 

@@ -224,7 +224,7 @@ class ScoringStage(LaterStage, ModelStage):
 
     def answered(self, inputs: ShardInputs) -> Answered:
         """The inputs of a shard, with what earlier parts answer."""
-        return Answered.of(self.prepare(inputs), inputs.find)
+        return Answered.of(self.prepare(inputs), inputs.find if inputs.earlier else None)
 
     @property
     def most_tokens(self) -> int:

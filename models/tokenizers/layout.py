@@ -82,19 +82,18 @@ def own_layout(
         )
         if is_family or NO_TOKEN in special[:2]:
             return None
-    elif not files.has(*TOKENIZER_FILES):
+    elif not files.has(*TOKENIZER_FILES) or (usual and _is_plain_bert(files, family)):
         return None
     else:
-        plain = files.has(VOCABULARY) and "BertTokenizer" in family.classes
-        if (
-            usual
-            and plain
-            and all(named.get(role, token) == token for role, token in _BERT.items())
-        ):
-            return None
         special = load_tokenizer(folder).special
     own = pair_layout(folder, reference, reads_types)
     return None if own == _pair(family, special) else own
+
+
+def _is_plain_bert(files: TokenizerFiles, family: FamilyLayout) -> bool:
+    """Whether a vocab.txt has the layout of the family."""
+    named = all(files.named.get(role, token) == token for role, token in _BERT.items())
+    return named and bool(files.has(VOCABULARY)) and "BertTokenizer" in family.classes
 
 
 def pair_layout(folder: str, reference: str, reads_types: bool | None) -> InputTemplate:

@@ -32,7 +32,7 @@ from models.tokenizers.base import (
     check_unicode,
     encode_in_slices,
 )
-from models.tokenizers.bert import load_bert, names_bert, why_not_bert
+from models.tokenizers.bert import BertTokenizer, load_bert, names_bert, why_not_bert
 from models.tokenizers.files import (
     FAST,
     ROLES,
@@ -78,7 +78,7 @@ def load_tokenizer(folder: str) -> Tokenizer:
         original, content = fast
         if files.added <= {token.content for token in original.get_added_tokens_decoder().values()}:
             if why_not_bert(original, files.named) is None:
-                return load_bert(folder)
+                return BertTokenizer(folder, original, files.config, files.named)
             return LibraryTokenizer(files.url, original, content, files.named)
     present = files.has(*TOKENIZER_FILES)
     if fast is None and VOCABULARY in present and names_bert(files.config) and not files.added:

@@ -112,7 +112,7 @@ def verify(folder: _Folder, as_json: AsJson = False) -> None:
 def _verified(output: str, console: ConsoleProgress) -> Verification:
     # They take a second to import, and other commands do without.
     from models.stages.core import open_stages
-    from pipelines.runs.run_files import verify_runs
+    from pipelines.runs.verify_runs import verify_runs
 
     with console.bar("verify") as bar:
         found = verify_stages(output, bar)
@@ -199,7 +199,7 @@ def aggregate(
 
     Prints the path of each.
     """
-    from pipelines.runs.run_file import other_runs
+    from pipelines.runs.aggregate import other_runs
     from pipelines.runs.run_files import write_run_files
 
     names = [name.strip() for name in aggregation.split(",")]

@@ -19,7 +19,7 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_measures, print_table
 from pipelines.console.terminal import write_line
 from pipelines.run_options import RUN_OPTIONS
-from pipelines.runners.options import Runner, Share
+from pipelines.runners.options import Runner
 from pipelines.runners.workers import ENDING, GRACE_SECONDS
 
 if TYPE_CHECKING:
@@ -217,6 +217,7 @@ def run(
     # Beam takes seconds to import, and other commands do without.
     from pipelines.execute import execute
     from pipelines.plan.estimate import Limits
+    from pipelines.shares import Share
 
     share = None if only is None else Share.parse(only)
     limits, ENDING.grace_seconds = Limits(max_inferences, max_hours), grace_seconds

@@ -87,11 +87,6 @@ class Meter:
             self.pace = Pace(self._start, self.pace.last, self.pace.done)
 
     @property
-    def elapsed_seconds(self) -> float:
-        """Seconds since this meter was created."""
-        return time.monotonic() - self._created
-
-    @property
     def seconds_left(self) -> float | None:
         """Seconds until all is done; None while nothing is."""
         if self.pace is None or self._total is None:
@@ -99,7 +94,7 @@ class Meter:
         return self.pace.seconds_left(self._total - self._done, time.monotonic())
 
     def __str__(self) -> str:
-        elapsed = f"elapsed {duration(self.elapsed_seconds)}"
+        elapsed = f"elapsed {duration(time.monotonic() - self._created)}"
         if self._total is None:
             return elapsed
         left = self.seconds_left
@@ -160,10 +155,15 @@ class ConsoleProgress:
     @contextmanager
     def bar(self, name: str) -> Iterator[Bar]:
         """A progress bar for one task."""
-        if self._quiet or not self.console.is_terminal:
-            self._next_line = time.monotonic() + _LINE_SECONDS
-            yield Bar(self, name, lambda line, *_: self._line(line))
+        if self.console.is_terminal and not self._quiet:
+            with self._drawn(name) as bar:
+                yield bar
             return
+        self._next_line = time.monotonic() + _LINE_SECONDS
+        yield Bar(self, name, lambda line, *_: self._line(line))
+
+    @contextmanager
+    def _drawn(self, name: str) -> Iterator[Bar]:
         # The text wraps: a narrow terminal shows all of it, on more lines.
         text = TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold"))
         with RichProgress(
@@ -179,9 +179,11 @@ class ConsoleProgress:
     @contextmanager
     def events(self) -> Iterator[None]:
         """Also shows the events that this process logs, where verbose."""
+        if not self._verbose:
+            yield
+            return
         handler = _EventHandler(self.console)
-        if self._verbose:
-            logging.getLogger().addHandler(handler)
+        logging.getLogger().addHandler(handler)
         try:
             yield
         finally:

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from beamrank.commit.plan import EngineVersionError, Plan, read_plan
-from beamrank.commit.receipts import StageFolder
+from beamrank.commit.plan import Plan
 from beamrank.commit.stage import StageRecord
 from beamrank.config.cascade import find_section
-from beamrank.errors import BeamrankError, PreflightError
 from models.stages.base import RANKED_BY
 from models.stages.core import open_stages
 
@@ -94,34 +92,6 @@ def _stage_changes(before: Plan, after: Plan) -> Iterator[Change]:
                     for plan, keys in ((before, then), (after, now))
                 ]
                 yield Change(name, values[0], values[1], affected)
-
-
-def check_share(plan: Plan) -> None:
-    """Makes sure that the shares of an array find the same: a share completes the unfinished plan
-    of its output, or begins another one that the user asked for.
-
-    Raises:
-        EngineVersionError: a later version of the engine made the current plan.
-        BeamrankError: the same configuration and flags gave an unfinished plan that differs.
-    """
-    try:
-        current = read_plan(plan.output)
-    except EngineVersionError:
-        raise
-    except PreflightError:
-        # There is none, or it is broken, and is written again.
-        return
-    is_other = current.name != plan.name and current.written == plan.written
-    if not is_other or len(current.manifests(StageFolder.gather)) == len(current.stages):
-        return
-    found = "; ".join(map(str, plan_changes(current, plan)))
-    raise BeamrankError(
-        f"{plan.output} holds the unfinished {current.name}, and the same command finds something "
-        f"else now: {found}. Shares of two plans do not make one run, so nobody would write the "
-        "runs. Give all of them the same inputs and versions, and set `dtype`, `device` and "
-        "`kernel` where machines differ; or run it once without --only, which makes the new plan "
-        "current (with --stage retrieve, if only that), and start all again"
-    )
 
 
 def _flat(keys: Mapping[str, Any]) -> dict[str, Any]:

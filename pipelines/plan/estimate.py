@@ -93,13 +93,15 @@ class Limits(NamedTuple):
         inferences = values.get("max_inferences")
         return cls(None if inferences is None else int(inferences), values.get("max_hours"))
 
-    def check(self, estimated: Estimate, step: str | None) -> None:
-        """Raises an error where a run, or one step of it, could exceed a limit: what is expected
-        and allowed.
+    def check(self, config: RunConfig, step: str | None) -> int | None:
+        """The most inferences that the launcher allows, which counts them after reuse: where topics
+        are known, it counts exactly.
 
-        Inferences are those without reuse: where topics are known, the launcher counts the rest
-        exactly.
+        Raises:
+            BeamrankError: a run, or one step of it, could exceed a limit: what is expected and
+                allowed.
         """
+        estimated = estimate(config)
         stages = [stage for stage in estimated.stages if step in (None, stage.stage)]
         inferences = sum(stage.remaining_inferences for stage in stages)
         over = []
@@ -130,6 +132,7 @@ class Limits(NamedTuple):
                 f"nothing was started: {'; '.join(over)}. Raise the limit, or lower k; `beamrank "
                 "plan` shows each stage"
             )
+        return self.max_inferences if estimated.topics_known else None
 
 
 def estimate(config: RunConfig) -> Estimate:

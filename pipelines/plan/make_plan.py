@@ -30,7 +30,6 @@ from beamrank.storage.local_files import check_regular, temporary_name
 from beamrank.storage.stores import UnreachableError
 from models.checkpoints.checkpoint import input_warnings, tokenizer_of, warnings_of
 from models.lucene.index import INFO_NAME
-from models.reranker import check_limits
 from models.scoring.backends.registry import Device, find_backend
 from models.stages.core import plan_stages
 from models.stages.planning import Planning, PlanningProgress, resolve_checkpoints
@@ -100,7 +99,7 @@ def _decide(
     checkpoints, limits = resolve_checkpoints(config), InputLimits(**config.input.model_dump())
     instructions = list(dict.fromkeys(shards.topics.instructions))
     for checkpoint in checkpoints.values():
-        check_limits(checkpoint, tokenizer_of(checkpoint), limits, instructions)
+        checkpoint.check_limits(tokenizer_of(checkpoint), limits, instructions)
     for checkpoint in checkpoints.values() if builds else ():
         for warning in (
             *warnings_of(checkpoint),

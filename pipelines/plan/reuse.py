@@ -3,8 +3,8 @@
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 
 from beamrank.commit.listing import PLAN
@@ -34,24 +34,6 @@ _MOST_PLANS = 8
 _Parts = tuple[Mapping[int, ReusablePart], SharedTopics]
 
 
-@dataclass(frozen=True)
-class ReusableStages:
-    """The stages whose scores one stage can reuse, those of the latest plans first, and why not
-    others, a line each.
-    """
-
-    stages: Sequence[_Parts]
-    refused: Sequence[str]
-
-    def given_to(self, tasks: Sequence[ShardTask]) -> list[ShardTask]:
-        """The tasks, each with the parts that hold its queries."""
-        return [replace(task, reusable=tuple(self._parts(task.shard))) for task in tasks]
-
-    def _parts(self, shard: int) -> Iterator[ReusablePart]:
-        for parts, shared in self.stages:
-            yield from (parts[each] for each in shared.shards(shard) if each in parts)
-
-
 class Reuse:
     """The plans that a run can reuse, read on first use."""
 
@@ -61,35 +43,45 @@ class Reuse:
         # By the place of the earlier plan.
         self._found_shared: dict[str, SharedTopics] = {}
 
-    def scores(self, record: StageRecord) -> ReusableStages:
-        """The scores that a stage of the plan can reuse."""
+    def given_to(
+        self, record: StageRecord, tasks: Sequence[ShardTask], note: Callable[[str], None]
+    ) -> Sequence[ShardTask]:
+        """The tasks of a stage, each with the parts that hold scores of its queries, those of the
+        latest plans first; notes why others are not reused.
+        """
+        plans, why = self.plans
+        refused = list(why)
+        reusing = self._reusing(record, tasks, refused) if plans else tasks
+        for reason in refused:
+            note(f"{record.name}: not reused: {reason}")
+        return reusing
+
+    def _reusing(
+        self, record: StageRecord, tasks: Sequence[ShardTask], refused: list[str]
+    ) -> Sequence[ShardTask]:
+        """The tasks with their parts; adds reasons to `refused`."""
         stage = open_record(record)
-        plans, refused = self.plans
-        if plans and not stage.reuses:
-            reason = (
+        if not stage.reuses:
+            refused.append(
                 f"on {stage.device} a score depends on the others of its batch, so none is reused"
             )
-            return ReusableStages((), [*refused, reason])
-        found: list[_Parts] = []
-        reasons = list(refused)
-        for plan in plans:
+            return tasks
+        stages: list[_Parts] = []
+        for plan in self.plans[0]:
             try:
                 for before in self._same_scores(plan, stage, record):
                     parts = self._parts(plan, before)
-                    seen = {part.scores.url for each, _ in found for part in each.values()}
+                    seen = {part.scores.url for each, _ in stages for part in each.values()}
                     new = {
                         shard: part for shard, part in parts.items() if part.scores.url not in seen
                     }
                     if new:
-                        found.append((new, self._shared(plan)))
-                        reasons += (
-                            ()
-                            if stage.any_processor
-                            else _other_machines(plan, before, parts.values())
-                        )
+                        stages.append((new, self._shared(plan)))
+                        if not stage.any_processor:
+                            refused += _other_machines(plan, before, parts.values())
             except (BeamrankError, OSError) as error:
-                reasons.append(f"{_place(plan)}: {error}")
-        return ReusableStages(found, reasons)
+                refused.append(f"{_place(plan)}: {error}")
+        return [replace(task, reusable=tuple(_parts_of(task.shard, stages))) for task in tasks]
 
     def _same_scores(
         self, plan: Plan, stage: ScoringStage, record: StageRecord
@@ -195,6 +187,11 @@ class Reuse:
         if manifest is None:
             raise PreflightError(f"{name} is not finished, or files of it are missing")
         return dict(enumerate(manifest.receipts))
+
+
+def _parts_of(shard: int, stages: Sequence[_Parts]) -> Iterator[ReusablePart]:
+    for parts, shared in stages:
+        yield from (parts[each] for each in shared.shards(shard) if each in parts)
 
 
 def _other_machines(

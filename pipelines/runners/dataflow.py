@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from beamrank.commit.listing import RUNS
 from beamrank.commit.plan import Plan
 from beamrank.commit.stage import StageRecord
-from beamrank.config.run import JobConfig
+from beamrank.config.run import JobConfig, RunConfig
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
 from beamrank.machine import is_cuda
 from beamrank.storage import files as storage
@@ -25,7 +25,7 @@ from beamrank.storage.documents import SHORT, digest
 from beamrank.version import __version__
 from models.scoring.backends.registry import Device, default_token_budget, resolve_backend
 from models.stages.base import Stage, Worker
-from models.stages.core import open_stage
+from models.stages.core import open_stage, steps_of, worker_paths
 from pipelines.runners.watchdog import explain, wait_with_stall
 
 # The vCPUs of every pinned machine type; the launcher's own cores do not matter.
@@ -176,6 +176,27 @@ def check_flags(
         raise ConfigError(
             "--dry_run leaves nothing to inspect: --template_location=FILE writes the job instead"
         )
+
+
+def prepare(
+    settings: RunConfig, flags: Sequence[str], stage: str | None, wait: bool, has_parts: bool
+) -> tuple[RunConfig, Device]:
+    """The settings of the workers, after the checks of all that a run, or one stage, needs;
+    `has_parts` is whether a job of workers writes parts of runs.
+    """
+    if not wait and stage is None:
+        raise ConfigError(
+            "--no-wait submits one stage, as each needs the one before it finished: give --stage "
+            "too"
+        )
+    check_paths(worker_paths(settings))
+    settings, scoring = settle(settings)
+    of_runs: list[type[Any]] = [Stage] if stage in (None, RUNS) and has_parts else []
+    if stage != RUNS or of_runs:
+        steps = [each for step, each in steps_of(settings).items() if stage in (None, step)]
+        jobs = [each for each in steps if each.needs_workers(settings)]
+        check_flags(flags, [*jobs, *of_runs], scoring.device, wait)
+    return settings, scoring
 
 
 def _workers(stage: Stage | type[Stage], device: str) -> Workers:

@@ -1,5 +1,4 @@
-"""Runners: the Beam options that each is tested with, and the check of the flags after `--`; and
-processes without one.
+"""Runners: the Beam options that each is tested with, and the check of the flags after `--`.
 
 Beam is imported inside functions: the help of commands names the runners.
 """
@@ -9,12 +8,11 @@ import contextlib
 import difflib
 import io
 import math
-import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
@@ -38,34 +36,6 @@ class Runner(StrEnum):
     SPARK = "spark"
     FLINK = "flink"
     DATAFLOW = "dataflow"
-
-
-class Share(NamedTuple):
-    """What one of several processes does: `number` from 0, of `processes`."""
-
-    number: int
-    processes: int
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """`I/N`."""
-        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
-        if found is None or int(found[1]) >= int(found[2]):
-            raise ConfigError(
-                f"--only {text}: give I/N, the number of this process from 0 and how many there are"
-            )
-        return cls(int(found[1]), int(found[2]))
-
-    def of(self, shards: int) -> range:
-        """Its shards: topics are spread over shards by a hash, so that ranges of them take about as
-        long.
-        """
-        return range(
-            self.number * shards // self.processes, (self.number + 1) * shards // self.processes
-        )
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.processes}"
 
 
 _Config = TypeVar("_Config", bound=JobConfig)
@@ -103,7 +73,8 @@ def beam_options(runner: Runner, flags: Sequence[str]) -> "PipelineOptions":
     """The pinned options of a runner with the user's Beam flags, which are checked."""
     from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
-    _check_flags(flags, PipelineOptions)
+    if flags:
+        _check_flags(flags, PipelineOptions)
     options = PipelineOptions([*_PINNED[runner], *flags])
     workers = options.view_as(DirectOptions).direct_num_workers
     if workers < 0:
@@ -145,21 +116,37 @@ def settle_kernel(settings: _Config, runner: Runner, flags: Sequence[str]) -> _C
 def new_pipeline(runner: Runner, flags: Sequence[str]) -> "beam.Pipeline":
     """An empty pipeline of a runner with the user's Beam flags."""
     import apache_beam as beam
-    from apache_beam.options.pipeline_options import DirectOptions, PortableOptions
-    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-    from apache_beam.transforms.environments import SubprocessSDKEnvironment
+    from apache_beam.options.pipeline_options import DirectOptions
+
+    options = beam_options(runner, flags)
+    if runner is not Runner.LOCAL:
+        _serve(runner, flags, options)
+    elif options.view_as(DirectOptions).direct_running_mode == "multi_processing":
+        return _in_processes(options)
+    return beam.Pipeline(options=options)
+
+
+def _serve(runner: Runner, flags: Sequence[str], options: "PipelineOptions") -> None:
+    """Gives options the address of the engine's job server, which is started where none runs."""
+    from apache_beam.options.pipeline_options import PortableOptions
 
     from pipelines.runners.job_server import job_endpoint
 
-    options = beam_options(runner, flags)
     server = server_command(runner, flags)
     if runner in (Runner.SPARK, Runner.FLINK):
         share_pools()
     if server is not None:
         options.view_as(PortableOptions).job_endpoint = job_endpoint(runner.value, server)
+
+
+def _in_processes(options: "PipelineOptions") -> "beam.Pipeline":
+    """A pipeline of the local runner with worker processes."""
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import DirectOptions
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+    from apache_beam.transforms.environments import SubprocessSDKEnvironment
+
     direct = options.view_as(DirectOptions)
-    if runner is not Runner.LOCAL or direct.direct_running_mode != "multi_processing":
-        return beam.Pipeline(options=options)
     # As Beam does in this mode, except for the command: Beam does not quote the interpreter's path,
     # and its worker logs to this standard error.
     direct.direct_running_mode = "in_memory"
@@ -175,10 +162,11 @@ def check_server(runner: Runner, flags: Sequence[str], progress: Progress) -> No
     """Raises TemporaryError where a server that the flags name does not answer, and PreflightError
     where the program of one is missing.
     """
-    if runner not in (Runner.LOCAL, Runner.DATAFLOW):
-        from pipelines.runners.job_server import check_answers
+    if runner in (Runner.LOCAL, Runner.DATAFLOW):
+        return
+    from pipelines.runners.job_server import check_answers
 
-        check_answers(runner.value, beam_options(runner, flags))
+    check_answers(runner.value, beam_options(runner, flags))
     server_command(runner, flags, progress)
 
 
@@ -187,13 +175,13 @@ def server_command(
 ) -> Callable[[int, str], list[str]] | None:
     """The command of an engine's job server, from its port and a folder for temporary files.
 
-    None if the runner has none, or the user names a running one. To download or build a program may
+    None if the user names a running one, or Beam has it. To download or build a program may
     take minutes.
     """
     from apache_beam.options.pipeline_options import PortableOptions
 
     options = beam_options(runner, flags)
-    if options.view_as(PortableOptions).job_endpoint or runner in (Runner.LOCAL, Runner.DATAFLOW):
+    if options.view_as(PortableOptions).job_endpoint:
         return None
     from pipelines.runners.job_server import java_command, prism_command
 

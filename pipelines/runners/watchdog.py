@@ -112,8 +112,9 @@ def watch(
             if ENDING.check():
                 return
             workers.check()
-            # Beam's client would wait for a dead server as long as for a job.
-            check_job_server(endpoint)
+            if endpoint is not None:
+                # Beam's client would wait for a dead server as long as for a job.
+                check_job_server(endpoint)
 
         error = wait_with_stall(
             work, progress, stall_seconds, lambda: "treating the job as stalled", check

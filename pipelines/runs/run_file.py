@@ -1,11 +1,8 @@
 """A run to write: its name, its rows from the parts of a shard, and where they go: one file, or a
 folder of parts.
-
-Other aggregations of stored log-odds make runs too, without a model.
 """
 
 import hashlib
-import os
 import re
 import tempfile
 from array import array
@@ -18,22 +15,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beamrank.commit.listing import LAUNCHER, RUNS
-from beamrank.commit.parts import ShardParts, iter_shards, sealed_stages
-from beamrank.commit.plan import Plan, read_plan
+from beamrank.commit.parts import ShardParts
+from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import PARQUET, ROW_GROUP_ROWS, part_bytes
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import Stage
-from beamrank.config.load import stored_config
 from beamrank.config.run import RunConfig
-from beamrank.errors import BeamrankError, ConfigError, PreflightError
-from beamrank.formats.run_writer import FORMATS, RUN_TABLE, run_lines, run_scores
-from beamrank.formats.runs import RunScores
-from beamrank.ranking.aggregation import check_method
+from beamrank.errors import BeamrankError, PreflightError
+from beamrank.formats.run_writer import FORMATS, RUN_TABLE, run_lines
 from beamrank.ranking.rankings import Rankings, rows_by_query
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import final_name
-from models.stages.core import open_stages
-from models.stages.duo import ScoreDuo
 
 SUCCESS = "_SUCCESS"
 _CHUNK_BYTES = 1 << 20
@@ -85,14 +77,17 @@ class RunFile:
     def by_query(self, parts: ShardParts, run_tag: str) -> Iterator[tuple[str, bytes]]:
         """The rows of each query of a shard: lines, or a serialized batch of a table."""
         if self.is_table:
-            table = self._table(parts)
-            for query_id, rows in rows_by_query(table).items():
-                (batch,) = table.slice(rows.start, rows.stop - rows.start).to_batches()
-                yield query_id, batch.serialize().to_pybytes()
+            yield from self._batches(parts)
             return
         for query_id, ranking in self.rankings(parts).items():
             lines = run_lines(query_id, ranking, run_tag, self.run_format)
             yield query_id, "".join(f"{line}\n" for line in lines).encode()
+
+    def _batches(self, parts: ShardParts) -> Iterator[tuple[str, bytes]]:
+        table = self._table(parts)
+        for query_id, rows in rows_by_query(table).items():
+            (batch,) = table.slice(rows.start, rows.stop - rows.start).to_batches()
+            yield query_id, batch.serialize().to_pybytes()
 
     def part(self, parts: ShardParts, run_tag: str) -> bytes:
         """The part of a shard: the same bytes wherever it is made."""
@@ -233,6 +228,9 @@ class PartFolder:
         """
         if storage.is_link(self.url) or not storage.is_folder(self.url):
             return None
+        return self._own_names()
+
+    def _own_names(self) -> set[str]:
         names = {
             name
             for name in storage.entry_names(self.url)
@@ -349,100 +347,3 @@ class ShardWriter:
     def __call__(self, task: ShardTask) -> None:
         inputs = dict(zip(self.reads, task.inputs, strict=True))
         self.write(ShardParts(task.shard, self.stages, lambda name: inputs[name].read()))
-
-
-def aggregate(
-    output: str | os.PathLike[str],
-    aggregation: str,
-    k1: int | None = None,
-    *,
-    opponents: int | None = None,
-    seed: int | None = None,
-    stage: str | None = None,
-) -> RunScores:
-    """The duo run for a different aggregation, or for a smaller k1. Writes nothing.
-
-    Args:
-        output: the output of a run that has a duo stage.
-        aggregation: a name in `beamrank.ranking.aggregation.METHODS`: sum, min, ...
-        k1: how many of mono's best are compared; by default all whose pairs were scored.
-        opponents: with `sample`, how many opponents a candidate meets.
-        seed: with `sample`, which opponents are drawn; 0 by default.
-        stage: the stage that compared pairs, where there are several.
-
-    Returns:
-        {query_id: {doc_id: score}}: queries sorted by query_id, docs best first, with the scores of
-        a written run.
-
-    Raises:
-        ConfigError: the aggregation is unknown, or the arguments do not go together.
-        PreflightError: the output has no finished duo stage, or not as many pairs.
-    """
-    plan, _, stages, (file, *_) = other_runs(
-        os.fsdecode(output), [aggregation], k1, opponents, seed, stage
-    )
-    found: RunScores = {}
-    for parts in iter_shards(plan, stages, sealed_stages(plan)):
-        found |= {
-            query_id: run_scores(query_id, each) for query_id, each in file.rankings(parts).items()
-        }
-    return dict(sorted(found.items()))
-
-
-def other_runs(
-    output: str,
-    aggregations: Sequence[str],
-    k1: int | None,
-    opponents: int | None,
-    seed: int | None,
-    stage: str | None = None,
-) -> tuple[Plan, RunConfig, Sequence[Any], list[RunFile]]:
-    """The runs of other aggregations, each in every format of the configuration; arguments as of
-    `aggregate`.
-
-    Before them come their plan, its configuration and its stages.
-    """
-    plan = read_plan(output)
-    config = stored_config(plan.config, output)
-    stages = open_stages(plan.stages)
-    duo = _pairwise(output, stages, stage)
-    if k1 is not None and k1 > duo.k:
-        raise PreflightError(
-            f"--k1 {k1} is more than the {duo.k} candidates whose pairs were scored ({duo.name}.k)"
-        )
-    for name in aggregations:
-        check_method(name)
-    if ("sample" in aggregations and duo.opponents is None) != (opponents is not None):
-        raise ConfigError(
-            "--opponents is how many opponents `sample` draws from a full matrix: give both or "
-            "neither"
-        )
-    if duo.opponents is not None and k1 is not None:
-        raise ConfigError(
-            f"the stored pairs are a sample ({duo.name}.opponents): no smaller k1 can be taken "
-            "from them"
-        )
-    if seed is not None and opponents is None:
-        raise ConfigError("--seed decides which --opponents are drawn: give both")
-    files = []
-    for name in aggregations:
-        drawn = (opponents, seed or 0) if name == "sample" and opponents is not None else None
-        run = replace(duo, aggregation=name, drawn=drawn).varied_run_name(k1)
-        variant = (("aggregation", name), ("drawn", drawn))
-        files += [
-            RunFile(run, duo.name, each, k1, variant, config.in_parts(each))
-            for each in config.run_formats
-        ]
-    return plan, config, stages, files
-
-
-def _pairwise(output: str, stages: Sequence[Any], name: str | None) -> ScoreDuo:
-    """The stage whose pairs are aggregated."""
-    found = {each.name: each for each in stages if isinstance(each, ScoreDuo)}
-    if not found:
-        raise PreflightError(f"{output} has no duo stage: there are no pairs to aggregate")
-    if name not in found and (name is not None or len(found) > 1):
-        raise ConfigError(
-            f"--stage {name}: choose a stage of {output} that compares pairs: {', '.join(found)}"
-        )
-    return next(iter(found.values())) if name is None else found[name]

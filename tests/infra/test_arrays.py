@@ -13,7 +13,7 @@ import yaml
 
 from beamrank.commit.owner import launched
 from beamrank.errors import TemporaryError
-from pipelines.runners.options import Share
+from pipelines.shares import Share
 from tests import ROOT
 from tests.support.processes import beamrank_here, receipts_exist, wait_until
 from tests.support.runs import assert_same_bytes

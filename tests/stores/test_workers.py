@@ -16,16 +16,15 @@ from beamrank.storage.stores import StoreSettings
 from models.stages.compute import Computed, ShardInputs
 from tests import ROOT
 from tests.support.processes import PATIENCE_SECONDS
-from transforms.shards import RunShardFn
-from transforms.tasks import StoredTask, TaskFile
+from transforms.shards import RunShardFn, TaskFile
 
 _DIGEST = "0" * 64
 _WORKER = """
 import sys
 from apache_beam.internal import pickler
-fn, stored = pickler.loads(sys.stdin.buffer.read())
+fn = pickler.loads(sys.stdin.buffer.read())
 fn.setup()
-print(list(fn.process(stored)))
+print(list(fn.process(7)))
 """
 
 
@@ -46,7 +45,7 @@ class Stage:
 def test_worker_finds_the_store_with_only_its_own_credentials(store):
     folder = f"{store.url}/workers"
     plan = Plan("test", store.url, cut_rows([], 1), (), {})
-    stored = StoredTask(TaskFile.write(plan, folder, "tasks-", [task(folder)]), 7)
+    file = TaskFile.write(plan, folder, "tasks-", [task(folder)])
     own = {
         "AWS_ACCESS_KEY_ID",
         "AWS_SECRET_ACCESS_KEY",
@@ -58,7 +57,7 @@ def test_worker_finds_the_store_with_only_its_own_credentials(store):
     environment = {name: value for name, value in os.environ.items() if name in own}
     done = subprocess.run(
         [sys.executable, "-c", _WORKER],
-        input=pickler.dumps((RunShardFn(cast(Any, Stage())), stored)),
+        input=pickler.dumps(RunShardFn(cast(Any, Stage()), file)),
         capture_output=True,
         env=environment,
         cwd=ROOT,

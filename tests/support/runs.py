@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +16,8 @@ from beamrank.config.run import RunConfig
 from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher
 from pipelines.plan.make_plan import make_plan
-from pipelines.runners.options import Share
 from pipelines.runs.run_files import write_runs
+from pipelines.shares import Share, ShareLauncher
 
 FileState = tuple[int, int, int]
 
@@ -39,10 +39,10 @@ class PlannedRun(NamedTuple):
         """
         progress = ConsoleProgress(quiet=True)
         self.plan.publish()
-        share = Share(0, 1) if launcher is None else None
-        work = (launcher or Launcher)(self.plan, self.config, progress, share=share)
+        one = partial(ShareLauncher, share=Share(0, 1))
+        work = (launcher or one)(self.plan, self.config, progress)
         work.run()
-        assert share is None or work.finish_share()
+        assert work.finish()
         write_runs(self.plan, self.config, progress)
         return self
 

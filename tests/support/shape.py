@@ -41,7 +41,7 @@ READING_ORDER = (
     *("models/stages/mono", "models/stages/duo"),
     *("models/scoring/mono", "models/scoring/duo", "models/scoring/packing"),
     *("models/scoring/engine", "beamrank/ranking/input_layout"),
-    *("transforms/tasks", "transforms/shards", "transforms/scatter", "transforms/coders"),
+    *("transforms/shards", "transforms/scatter"),
     *("pipelines/passes", "pipelines/launcher"),
     *("pipelines/plan/make_plan", "pipelines/execute"),
     *("pipelines/runs/run_file", "pipelines/runs/run_files", "beamrank/formats/run_writer"),

@@ -14,9 +14,8 @@ from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join.doc_hashes import NeededList
 from models.stages.corpus_scan import CorpusScan, UnitFile
 from tests.support.models.stages import a_stage
-from transforms.coders import RecordBatchCoder
-from transforms.scatter import ScatterRows
-from transforms.tasks import TaskFile
+from transforms.scatter import RecordBatchCoder, ScatterRows
+from transforms.shards import TaskFile
 
 
 def batch(rows: int) -> pa.RecordBatch:

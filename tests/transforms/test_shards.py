@@ -16,8 +16,7 @@ from beamrank.commit.receipts import StageFolder
 from beamrank.commit.shards import ShardTask, cut_rows
 from beamrank.storage import files as storage
 from models.stages.compute import Computed, ShardInputs
-from transforms.shards import RunShards, SpreadTasks
-from transforms.tasks import TaskFile
+from transforms.shards import RunShards, SpreadTasks, TaskFile
 
 _running: list[int] = []
 _most: list[int] = []
@@ -82,7 +81,8 @@ def _task_file(folder: Path, shards: int) -> TaskFile:
 def _run(folder: Path, shards: int, *flags: str) -> None:
     options = PipelineOptions(["--runner=FnApiRunner", *flags])
     with beam.Pipeline(options=options) as pipeline:
-        done = pipeline | SpreadTasks(_task_file(folder, shards)) | RunShards(SlowStage())
+        file = _task_file(folder, shards)
+        done = pipeline | SpreadTasks(file) | RunShards(SlowStage(), file)
         assert_that(done, equal_to(list(range(shards))))
 
 
@@ -116,11 +116,8 @@ def _run_overlapped(folder: Path, shards: int, broken: int | None = None) -> Pip
     for each in (_read, _scored, _overlapped):
         each.clear()
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    done = (
-        pipeline
-        | SpreadTasks(_task_file(folder, shards))
-        | RunShards(OverlappedStage(shards, broken))
-    )
+    file = _task_file(folder, shards)
+    done = pipeline | SpreadTasks(file) | RunShards(OverlappedStage(shards, broken), file)
     assert_that(done, equal_to(list(range(shards))))
     return pipeline.run()
 

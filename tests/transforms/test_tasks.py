@@ -25,7 +25,7 @@ from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile
 from tests.support.changed_files import flip_bit
 from tests.support.outputs import make_plan, retrieve_record, seal_stage
-from transforms.tasks import TaskFile
+from transforms.shards import TaskFile
 
 _TOKENIZE = "tokenize-0a1b2c3d"
 
@@ -99,7 +99,7 @@ def test_open_shards_are_found_by_their_numbers(tmp_path):
     file = _write(plan, tasks[::-1])
     ranges = file.ranges()
     assert len(ranges) == 256
-    assert [shard for each in ranges for shard in file.shards(*each)] == [
+    assert [shard for each in ranges for shard in file.shards(each)] == [
         task.shard for task in tasks
     ]
     for task in (tasks[0], tasks[500], tasks[-1]):

@@ -15,9 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.architectures.encoder.shape import Activation, Dense, EncoderShape, Head, Norm
-from models.architectures.kernels.attention import attend, attend_first
+from models.architectures.kernels.attention import Layout, TokenRows, attend, attend_first
 from models.architectures.kernels.rowwise import LayerNorm, Linear, Rotation, frozen, linears
-from models.architectures.kernels.token_rows import Layout, TokenRows
 
 if TYPE_CHECKING:
     from models.architectures.kernels.compiled import Kernels

@@ -16,9 +16,8 @@ from torch import nn
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.machine import DEVICE_NAMES, DEVICE_PATTERN, WORKER_NUMBER, is_cuda
 from beamrank.ranking.input_layout import Lengths, PaddedBatch
-from models.architectures.kernels.attention import supports_varlen
+from models.architectures.kernels.attention import Layout, TokenRows, supports_varlen
 from models.architectures.kernels.compiled import VERSION, Kernels, load_kernels, why_torch
-from models.architectures.kernels.token_rows import Layout, TokenRows
 from models.checkpoints.checkpoint import Checkpoint, load_weights
 from models.scoring.backends.registry import (
     COMPILED,

@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from models.architectures.kernels.attention import TokenRows
 from models.architectures.kernels.compiled import Kernels, load_kernels
-from models.architectures.kernels.token_rows import TokenRows
 from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 from tests.support.checkpoints import save_tiny
 from tests.support.models.families import CASES, Scorer, random_inputs, save_case, wanted_log_odds

@@ -7,9 +7,8 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from models.architectures.kernels.attention import supports_varlen
+from models.architectures.kernels.attention import Layout, TokenRows, supports_varlen
 from models.architectures.kernels.rowwise import Linear
-from models.architectures.kernels.token_rows import Layout, TokenRows
 from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 from tests.support.models.families import CASES, LENGTHS, Scorer, random_inputs, save_case
 from tests.support.models.varlen import varlen_attn

@@ -11,7 +11,7 @@ import torch
 
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.machine import WORKER_NUMBER, number_worker
-from models.architectures.kernels.token_rows import TokenRows
+from models.architectures.kernels.attention import TokenRows
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.backends.torch import (
     CudaModel,

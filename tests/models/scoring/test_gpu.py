@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.architectures.kernels.attention import supports_varlen
-from models.architectures.kernels.token_rows import Layout, TokenRows
+from models.architectures.kernels.attention import Layout, TokenRows, supports_varlen
 from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 from models.scoring.engine import ScoringEngine
 from tests.models.scoring.test_engine import stretches

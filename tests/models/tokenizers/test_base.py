@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.tokenizers.base import Ids, Lengths, encode_in_slices
-from models.tokenizers.id_table import IdTable
+from models.tokenizers.bert import IdTable
 
 
 class _Words:

@@ -22,7 +22,8 @@ from models.lucene.index import INFO_NAME, IndexInfo, describe_files, files_dige
 from models.stages.core import open_stages
 from pipelines.console.progress import ConsoleProgress
 from pipelines.plan.make_plan import make_plan
-from pipelines.runs.run_files import verify_runs, write_runs
+from pipelines.runs.run_files import write_runs
+from pipelines.runs.verify_runs import verify_runs
 from tests.support.processes import beamrank_here, succeed
 from tests.support.runs import PlannedRun, plan_run
 from tests.support.services.faulty_store import snapshot
@@ -132,9 +133,9 @@ def test_run_reads_each_part_once(cascade, output, monkeypatch):
         for path in output.glob(f"{stage}/part-*")
     ]
     assert len(parts) == 3 * len(here.plan.shards)
-    written = write_runs(here.plan, config, ConsoleProgress(quiet=True))
-    assert len(written.paths) == 6
-    assert list(written.evaluations) == ["candidates", "mono", "duo-sum"]
+    paths, evaluations = write_runs(here.plan, config, ConsoleProgress(quiet=True))
+    assert len(paths) == 6
+    assert list(evaluations) == ["candidates", "mono", "duo-sum"]
     assert sorted(read) == sorted(Path(part).name for part in parts)
     read.clear()
     found = Verification()

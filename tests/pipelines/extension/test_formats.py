@@ -34,7 +34,7 @@ from beamrank.ranking.aggregation import METHODS
 from beamrank.storage.streams import open_stream
 from infra.flex_template.launch import parameters
 from models.stages.core import open_stages
-from pipelines.runs.run_files import verify_runs
+from pipelines.runs.verify_runs import verify_runs
 from tests import ROOT
 from tests.support.plugins import install
 from tests.support.processes import beamrank_here

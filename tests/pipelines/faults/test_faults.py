@@ -21,7 +21,7 @@ from beamrank.commit.status import read_status
 from beamrank.errors import BeamrankError
 from models.stages.core import open_stages
 from pipelines.launcher import resumable
-from pipelines.runs.run_files import verify_runs
+from pipelines.runs.verify_runs import verify_runs
 from tests.support.processes import (
     BEAMRANK,
     TWO_PROCESSES,

@@ -13,7 +13,8 @@ from beamrank.commit.plan import EngineVersionError, Plan
 from beamrank.commit.shards import cut_shards
 from beamrank.errors import BeamrankError
 from beamrank.records import Topic
-from pipelines.plan.changes import Change, check_share, plan_changes
+from pipelines.plan.changes import Change, plan_changes
+from pipelines.shares import check_share
 from tests.support.models.stages import a_stage
 from tests.support.outputs import finished_output
 

@@ -45,8 +45,7 @@ from tests.support.processes import beamrank_here
 from tests.support.runs import run_bytes, run_here
 from tests.support.services.dataflow import FLAGS, GCP, Service
 from transforms.scatter import transform_of
-from transforms.shards import SpreadTasks
-from transforms.tasks import TaskFile
+from transforms.shards import SpreadTasks, TaskFile
 
 _IMAGES = r"europe-west4-docker\.pkg\.dev/some-project/beamrank"
 _CPU_IMAGE = re.compile(rf"{_IMAGES}/cpu:{re.escape(__version__)}-python3\.1[123]")
@@ -428,7 +427,7 @@ def _sizes(service: Service, output: Path, shards: int, files: int) -> list[int]
     inputs = tuple(InputPart(plan.folder(name), receipt) for name in stage.inputs)
     tasks = [ShardTask(folder, shard.index, digest, shard.topics, inputs) for shard in topics]
     listed = TaskFile.write(plan, folder.url, "tasks-", tasks)
-    assert len(tasks) == sum(len(listed.shards(*each)) for each in listed.ranges())
+    assert len(tasks) == sum(len(listed.shards(each)) for each in listed.ranges())
     assert listed.read(shards // 3) == tasks[shards // 3]
     units = [
         CorpusUnit(number, f"gs://b/{number}", FORMATS["jsonl"], Hints(format="jsonl"), 0, 9)

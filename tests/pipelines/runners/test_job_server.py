@@ -70,7 +70,7 @@ def test_program_of_a_different_user_is_refused_where_everyone_can_write(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "flags", [["local"], ["embed"], *([name, "--job_endpoint=h:1"] for name, *_ in _PROGRAMS)]
+    "flags", [["embed"], *([name, "--job_endpoint=h:1"] for name, *_ in _PROGRAMS)]
 )
 def test_job_server_is_not_started_where_none_is_needed(flags):
     assert server_command(Runner(flags[0]), flags[1:]) is None

@@ -16,7 +16,7 @@ from beamrank.commit.parts import sealed_stages
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage import files as storage
-from pipelines.runs.run_file import other_runs
+from pipelines.runs.aggregate import other_runs
 from pipelines.runs.run_files import write_run_files
 from tests.support.checkpoints import Pair
 from tests.support.corpora import read_cacm

@@ -9,8 +9,7 @@ import pytest
 
 from beamrank.commit.plan import read_plan
 from beamrank.errors import ConfigError
-from pipelines.launcher import Launcher
-from pipelines.runners.options import Share
+from pipelines.shares import Share, ShareLauncher
 from tests.support.processes import beamrank_here, refused, succeed
 from tests.support.runs import assert_same_bytes
 from tests.support.small_collection import small_cascade
@@ -86,13 +85,13 @@ def test_share_whose_plan_was_replaced_meanwhile_fails(tmp_path, monkeypatch) ->
     """Two that begin at the same time do not see each other's plan."""
     collection = small_cascade(tmp_path)
     replaced = collection.plan("duo.k=2").plan
-    run = Launcher.run
+    run = ShareLauncher.run
 
     def run_meanwhile(self, stages):
         dataclasses.replace(replaced, written=self.plan.written).publish()
         run(self, stages)
 
-    monkeypatch.setattr(Launcher, "run", run_meanwhile)
+    monkeypatch.setattr(ShareLauncher, "run", run_meanwhile)
     assert "duo.k 2 -> 3" in refused("run", collection.path, "--only", "0/2", code=1)
 
 

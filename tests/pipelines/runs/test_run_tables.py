@@ -28,7 +28,8 @@ from models.stages.core import open_stages
 from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher
 from pipelines.runs.run_file import SUCCESS, PartFolder, ShardWriter
-from pipelines.runs.run_files import verify_runs, write_runs
+from pipelines.runs.run_files import write_runs
+from pipelines.runs.verify_runs import verify_runs
 from tests.support.outputs import files_below
 from tests.support.processes import succeed
 from tests.support.runs import table_bytes

@@ -15,8 +15,8 @@ import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
 from models.architectures.encoder.model import EncoderScorer
+from models.architectures.kernels.attention import Layout, TokenRows
 from models.architectures.kernels.compiled import Kernels
-from models.architectures.kernels.token_rows import Layout, TokenRows
 from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 from models.scoring.packing import fill_blocks
 

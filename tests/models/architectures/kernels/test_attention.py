@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from models.architectures.encoder.model import BLOCK_ROWS
-from models.architectures.kernels.attention import attend, attend_first
+from models.architectures.kernels.attention import Layout, TokenRows, attend, attend_first
 from models.architectures.kernels.rowwise import Linear
-from models.architectures.kernels.token_rows import Layout, TokenRows
 
 _LENGTHS = [700, 700, 513, 97, 64, 64, 41, 33, 32, 32, 32, 17, 9, 8, 7, 3, 1, 1]
 
