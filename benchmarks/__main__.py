@@ -6,9 +6,9 @@ Without a PART: the cascade and its parts on SQuAD (tokenize, retrieve, mono, ru
 results/squad.json and results/performance.md. Each of these is also a PART by itself; parts with
 the same settings on the same machine are combined in one file. `scale`: how the join grows with the
 corpus and the candidates. `topics`: how a job grows with its topics. `engines`: the time that each
-runner needs per shard. `attention`: the compiled attention beside torch's. `report`: seconds and
-memory of `beamrank report`. `examples`: those of `beamrank convert msmarco` on a top1000 file.
-`mining`: those of a training that starts with tens of millions of pairs.
+runner needs per shard. `report`: seconds and memory of `beamrank report`. `examples`: the same of
+`beamrank convert msmarco` on a top1000 file. `mining`: the same of a training that starts with tens
+of millions of pairs. `tables`: the readers of docs, runs and qrels.
 """
 
 import argparse
@@ -33,7 +33,6 @@ _SYNTHETIC = {
     "scale": ("k",),
     "topics": (),
     "engines": ("shards", "rounds"),
-    "attention": ("rounds",),
     "report": ("queries", "k"),
     "examples": ("queries", "k"),
     "mining": ("mined_pairs",),

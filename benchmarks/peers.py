@@ -18,7 +18,8 @@ from benchmarks.engine.sorted_batches import log_odds_of
 from models.lucene import jvm
 
 Hits = dict[str, list[tuple[str, float]]]
-Pair = tuple[str, str]
+Pair = tuple[str, ...]
+MAX_LENGTH = 512
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def _batch_search(searcher: Any, topics: Sequence[Topic], k: int, threads: int) 
 
 @dataclass(frozen=True)
 class CrossEncoderSetting:
-    """Settings of a CrossEncoder; the defaults are those of the library."""
+    """Settings of a CrossEncoder; by default the library's."""
 
     batch_size: int = 32
     dtype: str = "float32"
@@ -88,18 +89,16 @@ class CrossEncoderPeer:
     itself.
     """
 
-    def __init__(
-        self, folder: str, setting: CrossEncoderSetting, device: str, max_length: int
-    ) -> None:
+    def __init__(self, folder: str, setting: CrossEncoderSetting, device: str) -> None:
         """Loads the checkpoint, without the sigmoid that the library would apply."""
         import torch
         from sentence_transformers import CrossEncoder
 
-        self._batch_size = setting.batch_size
+        self.batch_size = setting.batch_size
         self._model = CrossEncoder(
             folder,
             device=device,
-            max_length=max_length,
+            max_length=MAX_LENGTH,
             activation_fn=torch.nn.Identity(),
             model_kwargs={"dtype": setting.dtype, "attn_implementation": setting.attention},
         )
@@ -107,8 +106,8 @@ class CrossEncoderPeer:
     def tokens(self, pairs: Sequence[Pair]) -> int:
         """The tokens of the distinct inputs of the model."""
         inputs: set[tuple[int, ...]] = set()
-        for start in range(0, len(pairs), self._batch_size):
-            batch = self._model.preprocess(list(pairs[start : start + self._batch_size]))
+        for start in range(0, len(pairs), self.batch_size):
+            batch = self._model.preprocess(list(pairs[start : start + self.batch_size]))
             for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True):
                 inputs.add(tuple(ids[: mask.sum()].tolist()))
         return sum(map(len, inputs))
@@ -116,6 +115,6 @@ class CrossEncoderPeer:
     def score(self, pairs: Sequence[Pair]) -> npt.NDArray[np.float32]:
         """float32[n] log-odds."""
         logits: npt.NDArray[np.float32] = self._model.predict(
-            list(pairs), batch_size=self._batch_size, show_progress_bar=False
+            list(pairs), batch_size=self.batch_size, show_progress_bar=False
         )
         return log_odds_of(logits.reshape(len(pairs), -1))

@@ -6,10 +6,9 @@ from functools import partial
 from importlib.util import find_spec
 from typing import NamedTuple
 
-import numpy as np
-
-from benchmarks.engine.sorted_batches import Scored, batch_size, log_odds_of, openvino_engine
+from benchmarks.engine.sorted_batches import Scored, batch_size, openvino_engine
 from benchmarks.engine.texts import Texts
+from benchmarks.peers import CrossEncoderPeer, CrossEncoderSetting
 from benchmarks.subprocess_meter import be_quiet
 from models.reranker import Reranker, RerankerKind, score_texts
 
@@ -82,21 +81,15 @@ def _beamrank(
 
 def _cross_encoder(dtype: str, model: Model, place: Place, attention: str = "sdpa") -> Score:
     import torch
-    from sentence_transformers import CrossEncoder
 
     torch.set_num_threads(place.threads)
-    encoder = CrossEncoder(
-        model.folder,
-        device=place.device,
-        max_length=512,
-        activation_fn=torch.nn.Identity(),
-        model_kwargs={"dtype": dtype, "attn_implementation": attention},
-    )
+    setting = CrossEncoderSetting(_GPU_BATCH_SIZE, dtype, attention)
+    peer = CrossEncoderPeer(model.folder, setting, place.device)
 
     def score(texts: Sequence[Texts]) -> Scored:
-        size = batch_size(len(texts), 1) if place.device == "cpu" else _GPU_BATCH_SIZE
-        scores = encoder.predict(list(texts), batch_size=size, show_progress_bar=False)
-        return Scored(log_odds_of(np.asarray(scores, np.float32).reshape(len(texts), -1)))
+        if place.device == "cpu":
+            peer.batch_size = batch_size(len(texts), 1)
+        return Scored(peer.score(texts))
 
     return score
 

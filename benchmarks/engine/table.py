@@ -13,6 +13,7 @@ from beamrank.evaluation.compare import agreement
 from benchmarks.engine.engines import Measured
 from benchmarks.engine.sorted_batches import Log
 from benchmarks.engine.texts import DEPTH, Inputs
+from benchmarks.report import table
 
 Row = dict[str, Any]
 """An engine's figures for a shape: `machine`, `processor`, `shape`, `engine`, and `figures`."""
@@ -89,18 +90,12 @@ def add_row(path: Path, row: Row) -> None:
 
 def tables(rows: Sequence[Row]) -> str:
     """A table for each machine and shape, in the order in which they were measured."""
-    lines: dict[str, list[str]] = {}
+    shapes: dict[str, list[Row]] = {}
     for row in rows:
-        head = f"**{row['shape']}**, {row['inputs']} inputs, {row['machine']}\n"
-        columns = [[name for name, _ in _COLUMNS.values()], ["---"] * len(_COLUMNS)]
-        table = lines.setdefault(head, [head, *map(_line, columns)])
-        cells = (
-            "" if row[name] is None else format(row[name], form)
-            for name, (_, form) in _COLUMNS.items()
-        )
-        table.append(_line(cells))
-    return "\n\n".join("\n".join(table) for table in lines.values())
-
-
-def _line(cells: Any) -> str:
-    return f"| {' | '.join(cells)} |"
+        head = f"**{row['shape']}**, {row['inputs']} inputs, {row['machine']}"
+        cells = {
+            title: None if row[name] is None else format(row[name], form)
+            for name, (title, form) in _COLUMNS.items()
+        }
+        shapes.setdefault(head, []).append(cells)
+    return "\n".join(f"{head}\n\n{table(cells)}" for head, cells in shapes.items())

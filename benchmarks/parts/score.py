@@ -18,7 +18,7 @@ import numpy.typing as npt
 from beamrank.machine import usable_cores
 from beamrank.ranking.input_layout import Truncation
 from beamrank.records import Topic
-from benchmarks.peers import CrossEncoderPeer, CrossEncoderSetting, Pair
+from benchmarks.peers import MAX_LENGTH, CrossEncoderPeer, CrossEncoderSetting, Pair
 from benchmarks.results import Part, Target
 from benchmarks.subprocess_meter import run_apart
 from benchmarks.workspace import Workspace
@@ -29,7 +29,6 @@ from models.scoring.backends.registry import find_backend
 from models.tokenizers.library import load_tokenizer
 
 _TRUNCATION: Truncation = "hf"
-_MAX_LENGTH = 512
 _BATCH_SIZES = (8, 16, 32, 64, 128)
 _TRIED_SHARE = 4
 _EXACT_SHARE = 16
@@ -105,7 +104,7 @@ def compare(job: Job) -> dict[str, Any]:
     folder = resolve_checkpoint(job.checkpoint, "mono").folder
 
     def peer_of(setting: CrossEncoderSetting) -> CrossEncoderPeer:
-        return CrossEncoderPeer(folder, setting, device, _MAX_LENGTH)
+        return CrossEncoderPeer(folder, setting, device)
 
     default, some = CrossEncoderSetting(), job.pairs[::_TRIED_SHARE]
     ours["float32"].score(some)
@@ -159,7 +158,7 @@ class _Ours:
             dtype=dtype,
             threads=job.threads,
             truncation=_TRUNCATION,
-            max_length=_MAX_LENGTH,
+            max_length=MAX_LENGTH,
         )
         self._folder = resolve_checkpoint(job.checkpoint, "mono").folder
         self.tokens = 0
@@ -179,21 +178,18 @@ def _try_settings(
     """Pairs per second of each batch size, then of the other attention and dtypes at the best batch
     size.
     """
-    tried: dict[CrossEncoderSetting, float] = {}
 
-    def attempt(setting: CrossEncoderSetting) -> None:
+    def rate(setting: CrossEncoderSetting) -> float:
         peer = peer_of(setting)
         peer.score(pairs[: setting.batch_size])
         seconds, _ = _alternate({setting: peer.score}, pairs, 1)
-        tried[setting] = len(pairs) / seconds[setting]
+        return len(pairs) / seconds[setting]
 
-    for batch_size in _BATCH_SIZES:
-        attempt(CrossEncoderSetting(batch_size))
+    tried = {setting: rate(setting) for setting in map(CrossEncoderSetting, _BATCH_SIZES)}
     best = max(tried, key=tried.__getitem__)
-    attempt(replace(best, attention="eager"))
-    for dtype in ("bfloat16", "float16") if device == "cuda" else ("bfloat16",):
-        attempt(replace(best, dtype=dtype))
-    return tried
+    dtypes = ("bfloat16", "float16") if device == "cuda" else ("bfloat16",)
+    others = [replace(best, attention="eager"), *(replace(best, dtype=name) for name in dtypes)]
+    return tried | {setting: rate(setting) for setting in others}
 
 
 def _alternate(

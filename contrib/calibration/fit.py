@@ -2,7 +2,7 @@
 thresholds.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -124,7 +124,8 @@ class Method(NamedTuple):
 METHODS = {"platt": Method(fit_platt, 30), "isotonic": Method(fit_isotonic, 200)}
 
 
-class Interval(NamedTuple):
+@dataclass(frozen=True)
+class Interval:
     """A value with its 95 % interval, by a bootstrap over topics."""
 
     value: float
@@ -133,19 +134,28 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Bin:
+    """Some docs: how many, their mean probability, and the share of relevant ones."""
+
+    docs: int
+    probability: float
+    relevant: Interval
+
+
+@dataclass(frozen=True)
 class Reliability:
     """How far probabilities agree with judgments.
 
     Attributes:
         brier: the mean squared error.
-        error: the expected calibration error: the distance between the probability and the share of
-            relevant docs, in the mean over ten bins with as many docs each.
-        bins: of each bin, its docs, their mean probability, and the share of relevant ones.
+        calibration_error: the expected one: the distance between the probability and the share of
+            relevant docs, in the mean over ten bins.
+        bins: with as many docs each.
     """
 
     brier: Interval
-    error: Interval
-    bins: list[tuple[int, float, Interval]]
+    calibration_error: Interval
+    bins: list[Bin]
 
 
 @dataclass(frozen=True)
@@ -155,6 +165,7 @@ class Threshold:
     Attributes:
         wanted: the precision.
         score: None where no score reaches it.
+        probability: of the score.
         precision: on held-out topics, of docs above the threshold that the other topics give; None
             without any.
         recall: the share of their relevant docs that is above it.
@@ -163,6 +174,7 @@ class Threshold:
 
     wanted: float
     score: float | None
+    probability: float | None
     precision: Interval | None
     recall: float
     docs_per_topic: float
@@ -187,7 +199,7 @@ def held_out(
     return found
 
 
-def measure(judged: Judged, probabilities: Floats, seed: int = 0) -> Reliability:
+def measure(judged: Judged, probabilities: Floats) -> Reliability:
     """Compares probabilities with judgments."""
     edges = np.unique(np.quantile(probabilities, np.linspace(0, 1, _BINS + 1)[1:-1]))
     found, place = np.unique(
@@ -213,19 +225,19 @@ def measure(judged: Judged, probabilities: Floats, seed: int = 0) -> Reliability
         with np.errstate(invalid="ignore"):
             return np.column_stack([totals[:, 0] / count, error, relevant / docs])
 
-    brier, error, *shares = _intervals(sums, figures, seed)
+    brier, error, *shares = _intervals(sums, figures)
     totals = sums.sum(axis=0)
     bins = [
-        (int(docs), float(expected / docs), share)
+        Bin(int(docs), float(expected / docs), share)
         for docs, expected, share in zip(totals[1::3], totals[2::3], shares, strict=True)
     ]
     return Reliability(brier, error, bins)
 
 
 def find_threshold(
-    judged: Judged, fold_of: NDArray[np.int64], wanted: float, seed: int = 0
+    judged: Judged, fold_of: NDArray[np.int64], wanted: float, calibration: Calibration
 ) -> Threshold:
-    """The threshold by all topics, and what one that is found in the same way does on topics that
+    """The threshold by all topics, and what one that is chosen in the same way does on topics that
     it has not seen.
     """
     above = np.zeros(len(judged.scores), np.bool_)
@@ -238,9 +250,10 @@ def find_threshold(
     precision = None
     if found:
         with np.errstate(invalid="ignore"):
-            (precision,) = _intervals(sums, lambda totals: totals[:, :1] / totals[:, 1:], seed)
-    recall = hits / float(judged.relevant.sum())
-    return Threshold(wanted, lowest_score(judged, wanted), precision, recall, found / judged.count)
+            (precision,) = _intervals(sums, lambda totals: totals[:, :1] / totals[:, 1:])
+    recall, score = hits / float(judged.relevant.sum()), lowest_score(judged, wanted)
+    probability = None if score is None else float(calibration(np.array([score]))[0])
+    return Threshold(wanted, score, probability, precision, recall, found / judged.count)
 
 
 def lowest_score(judged: Judged, wanted: float) -> float | None:
@@ -262,27 +275,15 @@ def _folds(judged: Judged, fold_of: NDArray[np.int64]) -> Iterator[NDArray[np.bo
         yield fold_of[judged.topics] == fold
 
 
-def _intervals(sums: Floats, figures: Callable[[Floats], Floats], seed: int) -> list[Interval]:
+def _intervals(sums: Floats, figures: Callable[[Floats], Floats]) -> list[Interval]:
     """Figures of the sums over topics, [r, sums] -> [r, figures], with intervals over draws of as
     many topics.
     """
-    random, topics = np.random.default_rng(seed), len(sums)
-    drawn = [
-        random.multinomial(topics, np.full(topics, 1 / topics)) @ sums for _ in range(_RESAMPLES)
-    ]
+    topics = len(sums)
+    shares = np.full(topics, 1 / topics)
+    drawn = np.random.default_rng(0).multinomial(topics, shares, _RESAMPLES)
     values = figures(sums.sum(axis=0, keepdims=True))[0]
-    low, high = np.nanpercentile(figures(np.stack(drawn)), _INTERVAL, axis=0)
+    low, high = np.nanpercentile(
+        figures(np.stack([row @ sums for row in drawn])), _INTERVAL, axis=0
+    )
     return [Interval(*map(float, each)) for each in zip(values, low, high, strict=True)]
-
-
-def as_object(reliability: Reliability) -> Mapping[str, Any]:
-    """For JSON."""
-    bins = [
-        {"docs": docs, "probability": expected, "relevant": share._asdict()}
-        for docs, expected, share in reliability.bins
-    ]
-    return {
-        "brier": reliability.brier._asdict(),
-        "calibration_error": reliability.error._asdict(),
-        "bins": bins,
-    }

@@ -88,18 +88,14 @@ class Checked:
         if self._kind == "duo":
             # Both orders: a model that prefers a place is right in one of them.
             self._inputs = [
-                each for one, two, three in rows for each in ((one, two, three), (one, three, two))
+                (query, *both) for query, *texts in rows for both in (texts, texts[::-1])
             ]
         else:
             texts = [text for _, *both in rows for text in both]
-            places = [
-                [(2 * row + place) % len(texts) for place in range(_CANDIDATES)]
-                for row in range(len(rows))
-            ]
             self._inputs = [
-                (row[0], texts[place])
-                for row, some in zip(rows, places, strict=True)
-                for place in some
+                (query, texts[(2 * row + place) % len(texts)])
+                for row, (query, *_) in enumerate(rows)
+                for place in range(_CANDIDATES)
             ]
         self._rows = len(rows)
 
@@ -140,15 +136,13 @@ class Checked:
         )
 
     def labels(self) -> Finding:
-        count, names = (
-            self._checkpoint.architecture.num_labels,
-            self._checkpoint.config.get("id2label"),
-        )
-        rule = "the score is the logit" if count == 1 else "the score is logit 1 - logit 0"
         if self._words:
             words = self._tokenizer.convert_ids_to_tokens(list(self._words))
             shown = " minus that of ".join(map(repr, reversed(words)))
             return Finding("labels", OK, f"the score is the logit of {shown}", {"words": words})
+        count = self._checkpoint.architecture.num_labels
+        names = self._checkpoint.config.get("id2label")
+        rule = "the score is the logit" if count == 1 else "the score is logit 1 - logit 0"
         shown = "" if names is None else f", id2label {json.dumps(names)}"
         return Finding(
             "labels", OK, f"{count} of them{shown}: {rule}", {"count": count, "id2label": names}
@@ -182,15 +176,10 @@ class Checked:
             f"{shown}, token types {' '.join(map(str, template.token_types))}; {share:.1%} of "
             "tokens are unknown"
         )
-        words += (
-            f"; {differ} of {len(laid_out)} inputs have other ids in transformers" if differ else ""
-        )
-        figures = {
-            "input": shown,
-            "token_types": list(template.token_types),
-            "unknown": share,
-            "differ": differ,
-        }
+        if differ:
+            words += f"; {differ} of {len(laid_out)} inputs have other ids in transformers"
+        figures = {"input": shown, "token_types": list(template.token_types)}
+        figures |= {"unknown": share, "differ": differ}
         yield Finding("special tokens", state, words, figures)
         yield Finding("prompt", OK, "none", {"prompt": None})
 
@@ -210,12 +199,13 @@ class Checked:
             f"an answer at the beginning of a long text scores {first:.2f}, at its end {last:.2f}"
         )
         figures = {"beginning": first, "end": last, "without": without}
-        if first != same or last != without:
-            return Finding("truncation", WRONG, f"{words}: what is cut changes scores", figures)
         lengths = {"max_length": self._model.limits.max_length}
-        if warnings := input_warnings(self._checkpoint, lengths):
-            return Finding("truncation", NOTE, ". ".join([words, *warnings]), figures)
-        return Finding("truncation", OK, f"{words}: ends are cut", figures)
+        state, shown = OK, f"{words}: ends are cut"
+        if first != same or last != without:
+            state, shown = WRONG, f"{words}: what is cut changes scores"
+        elif warnings := input_warnings(self._checkpoint, lengths):
+            state, shown = NOTE, ". ".join([words, *warnings])
+        return Finding("truncation", state, shown, figures)
 
     def against_transformers(self) -> Finding:
         """The log-odds of some inputs, computed by transformers in float32, one by one."""
@@ -283,10 +273,8 @@ class Checked:
         some = self._inputs[:_ALONE]
         alone = np.concatenate([self._model.score([each]) for each in some])
         beside = self._scores.ravel()[: len(some)]
-        changed, difference = (
-            int(np.count_nonzero(alone != beside)),
-            float(np.abs(alone - beside).max()),
-        )
+        changed = int(np.count_nonzero(alone != beside))
+        difference = float(np.abs(alone - beside).max())
         words = f"{changed} of {len(some)} scores differ alone and beside others"
         words += f", by at most {difference:.2g}" if changed else ""
         state = OK if not changed else NOTE if torch.cuda.is_available() else WRONG

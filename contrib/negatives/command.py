@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import typer
 
 from beamrank.commit.parts import ShardParts
+from beamrank.commit.receipts import table_chunks
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import find_taken
 from beamrank.formats.qrels import Judgments, read_qrels
@@ -27,9 +28,9 @@ from contrib.negatives.table import (
     FORMATS,
     DocTexts,
     TableFolder,
+    row_groups,
     table_rows,
     table_schema,
-    write_file,
 )
 from models.training.data.texts import normal_text
 from pipelines.commands.arguments import (
@@ -156,7 +157,8 @@ def negatives(
             console.bar("negatives") as bar,
             mining.tables(range(shards), bar) as tables,
         ):
-            write_file(output, table_schema(rules), tables)
+            schema = table_schema(rules)
+            storage.replace_stream(output, table_chunks(schema, row_groups(schema, tables)))
     for line in mining.lines():
         console.note(line)
     write_line(output)

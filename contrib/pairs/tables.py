@@ -122,46 +122,28 @@ def find_pairs(
     agreed = filled[0]
     for each in filled[1:]:
         agreed = _agreed(agreed, each)
-    of_all = {"id_type": _or_string(agreed.id_type), "passed": agreed.passed}
-    return [replace(each, kind=agreed.kind, **of_all) for each in pairs]
+    id_type = pa.string() if pa.types.is_null(agreed.id_type) else agreed.id_type
+    return [replace(agreed, url=file.url, rows=file.rows, id_type=id_type) for file in pairs]
 
 
-def _or_string(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_null(kind) else kind
-
-
-def _agreed(first: PairsFile, each: PairsFile) -> PairsFile:
+def _agreed(first: PairsFile, file: PairsFile) -> PairsFile:
     """What two files have in common; raises PreflightError where they do not agree."""
-    id_type = _common(first.id_type, each.id_type)
-    if each.kind != first.kind or id_type is None:
+    schemas = [pa.schema([(ID, one.id_type), *one.passed]) for one in (first, file)]
+    missing = sorted({*schemas[0].names} ^ {*schemas[1].names})
+    reason = f"only one of them has the column `{missing[0]}`" if missing else ""
+    if file.kind != first.kind:
+        reason = f"they hold {_NAMED[file.kind]} and {_NAMED[first.kind]}"
+    try:
+        # A column without values fits any type.
+        both = pa.unify_schemas(schemas)
+    except pa.ArrowException as error:
+        reason = reason or str(error)
+    if reason:
         raise PreflightError(
-            f"{each.url} holds {_described(each)}, and {first.url} {_described(first)}: score them "
-            "into two outputs"
+            f"{file.url} and {first.url} do not agree: {reason}. Scores have the same columns for "
+            "all files: score them into two outputs"
         )
-    types = [dict(zip(file.passed.names, file.passed.types, strict=True)) for file in (first, each)]
-    passed = {}
-    for name in dict.fromkeys([*types[0], *types[1]]):
-        before, now = (each.get(name) for each in types)
-        both = None if before is None or now is None else _common(before, now)
-        if both is None:
-            raise PreflightError(
-                f"the column `{name}` is {now or 'missing'} in {each.url} and "
-                f"{before or 'missing'} in {first.url}: scores have the same columns for all "
-                "files. Score them into two outputs"
-            )
-        passed[name] = both
-    return replace(first, id_type=id_type, passed=pa.schema(list(passed.items())))
-
-
-def _common(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
-    """The type of two columns, of which one without values fits any; None if they differ."""
-    if pa.types.is_null(first):
-        return second
-    return first if first == second or pa.types.is_null(second) else None
-
-
-def _described(file: PairsFile) -> str:
-    return f"{_NAMED[file.kind]} with ids of type {file.id_type}"
+    return replace(first, id_type=both.field(0).type, passed=both.remove(0))
 
 
 class _Pairs(TableReader):

@@ -14,7 +14,7 @@ from beamrank.config.stages import StageConfig
 from beamrank.errors import ConfigError
 from beamrank.join import schemas
 from beamrank.ranking.rankings import Rankings
-from models.scoring.answers import Answers, Contents
+from models.scoring.answers import Answers
 from models.scoring.duo import Asked, known_duo, prepare_pairs
 from models.scoring.engine import Prepared
 from models.stages.base import Key
@@ -57,7 +57,7 @@ class ScoreDepths(ScoringStage):
         return ScoreDuo.type_name
 
     def known_answers(self, part: pa.Table, tokens: pa.Table) -> Answers:
-        return known_duo(part, Contents.of(tokens, instructed=False), self.most_tokens)
+        return known_duo(part, tokens, self.most_tokens)
 
     def prepare(self, inputs: ShardInputs) -> Prepared:
         """All pairs of the best docs at each depth; NaN for pairs that no depth has."""

@@ -5,6 +5,7 @@ judge.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Annotated, TypeAlias
 
 import typer
@@ -36,24 +37,16 @@ class Distribution(Counter[int]):
 
     def statistics(self) -> dict[str, float | None]:
         """The shortest, the median, the mean and the longest."""
-        count = self.total()
-        if not count:
+        if not self:
             return dict.fromkeys(("shortest", "median", "mean", "longest"))
-        median = (self._at((count - 1) // 2) + self._at(count // 2)) / 2
-        mean = sum(value * times for value, times in self.items()) / count
-        return {"shortest": min(self), "median": median, "mean": mean, "longest": max(self)}
+        middle = float(median(self.elements()))
+        mean = sum(value * times for value, times in self.items()) / self.total()
+        return {"shortest": min(self), "median": middle, "mean": mean, "longest": max(self)}
 
     def share_beyond(self, limit: int) -> float | None:
         """The share of the numbers above a limit."""
         above = sum(times for value, times in self.items() if value > limit)
         return above / self.total() if self else None
-
-    def _at(self, position: int) -> int:
-        for value in sorted(self):
-            position -= self[value]
-            if position < 0:
-                return value
-        raise IndexError(position)
 
 
 def count_words(texts: Sequence[str]) -> Iterator[int]:

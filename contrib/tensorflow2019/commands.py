@@ -18,7 +18,7 @@ import numpy as np
 import typer
 from jinja2 import Environment, StrictUndefined
 
-from beamrank.errors import BeamrankError, ConfigError, PreflightError
+from beamrank.errors import BeamrankError
 from beamrank.notes import Progress
 from beamrank.ranking.input_layout import SEGMENTS, PackedInputs, lay_out
 from beamrank.storage import files as storage
@@ -38,6 +38,7 @@ from contrib.tensorflow2019.source import (
     SPECIAL_TOKENS,
     Source,
     check_vocabulary,
+    empty_place,
     find_source,
     unpacked,
 )
@@ -175,7 +176,7 @@ def convert(
             bundle.entries = {
                 name: entry for name, entry in bundle.entries.items() if name not in heads
             }
-    target = _empty_place(output)
+    target = empty_place(output)
     config = read_config(source.config)
     found = {name: entry.shape for name, entry in bundle.entries.items()}
     stored_shape, warnings = check_variables(found, config, kind, source.prefix)
@@ -208,20 +209,6 @@ def convert(
         f"{folder}: {PRETRAINED[kind]} of transformers loads it, and trainings can start from it"
     )
     return folder, Start(folder, 1).digest
-
-
-def _empty_place(output: str) -> Path:
-    if storage.is_remote(output):
-        raise ConfigError(
-            "a checkpoint is converted on this machine: give a local --output, and copy it to "
-            f"{output}"
-        )
-    target = Path(storage.absolute(output))
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise PreflightError(
-            f"{target} exists and is not an empty folder: give another --output, or remove it"
-        )
-    return target
 
 
 def _write(

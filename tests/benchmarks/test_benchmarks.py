@@ -341,7 +341,7 @@ def test_collection_has_100_candidates_a_topic_and_a_judged_one_among_them(
     # Of its own: the project's benchmarks are not installed.
     assert Path(inspect.getfile(entry.load())) == tmp_path / "plugins/beamrank_hashes.py"
     monkeypatch.setattr(topics, "_PASSAGES", 2000)
-    config = load_config(str(topics.write_config(tmp_path / "run", 5)))
+    config = load_config(str(topics.write_config(tmp_path, tmp_path / "run", 5)))
     run, judged = (
         read_run(str(tmp_path / "run/given.parquet")),
         read_qrels(str(tmp_path / "run/qrels.txt")),

@@ -40,7 +40,7 @@ def test_damage_changes_the_files_that_it_names(tmp_path: Path, kind: str) -> No
     assert {name for name in files if now.get(name) != files[name]} == set(damaged) != set()
 
 
-def test_lines_of_results_make_a_table(tmp_path: Path) -> None:
+def test_lines_of_results_make_a_table() -> None:
     lines = [
         {
             "runner": "only",
@@ -49,7 +49,7 @@ def test_lines_of_results_make_a_table(tmp_path: Path) -> None:
         },
         {"runner": "prism", "faults": [["two launchers", True]], "broken": "its runs are wrong"},
     ]
-    found = campaign.table(lines)
+    found = campaign.outcomes(lines).splitlines()
     assert found[2:7] == [
         "| SIGKILL of the launcher | 1 | 1 | 0 |",
         "| two launchers | 2 | 1 | 1 |",

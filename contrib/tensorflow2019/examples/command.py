@@ -34,6 +34,7 @@ from contrib.tensorflow2019.examples.sources import (
     write_part,
 )
 from contrib.tensorflow2019.examples.tfrecord import BadRows
+from contrib.tensorflow2019.source import empty_place
 from models.checkpoints.checkpoint import fetch_tokenizer
 from models.tokenizers.bert import BertTokenizer
 from pipelines.commands.arguments import one_of
@@ -95,15 +96,7 @@ def convert_msmarco(
     """Convert MS MARCO's files, or a run, to the TFRecord files of dl4marco-bert and duobert, and
     back.
     """
-    if storage.is_remote(output):
-        raise ConfigError(
-            f"examples are written on this machine: give a local --output, and copy it to {output}"
-        )
-    target = Path(storage.absolute(output))
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise PreflightError(
-            f"{target} exists and is not an empty folder: give another --output, or remove it"
-        )
+    target = empty_place(output)
     for source in sources:
         if not storage.exists(source):
             raise PreflightError(f"{source} does not exist")

@@ -56,11 +56,12 @@ def test_calibrated_probabilities_are_reliable_on_held_out_topics(judged, fold_o
     found = measure(judged, held_out(judged, fold_of, METHODS[method].fit))
     best = float(np.mean((judged.relevant - expit(_SLOPE * judged.scores + _INTERCEPT)) ** 2))
     assert best == pytest.approx(found.brier.value, abs=0.003)
-    assert found.error.value < 0.03 < 0.1 < raw.error.low
+    assert found.calibration_error.value < 0.03 < 0.1 < raw.calibration_error.low
     assert found.brier.low < found.brier.value < found.brier.high < raw.brier.low
-    assert sum(docs for docs, _, _ in found.bins) == len(judged.scores)
+    assert sum(each.docs for each in found.bins) == len(judged.scores)
     assert all(
-        share.low - 0.03 <= expected <= share.high + 0.03 for _, expected, share in found.bins
+        each.relevant.low - 0.03 <= each.probability <= each.relevant.high + 0.03
+        for each in found.bins
     )
 
 
@@ -90,7 +91,7 @@ def test_scores_that_fall_with_relevance_are_refused(judged):
 
 @pytest.mark.parametrize("wanted", [0.5, 0.8])
 def test_threshold_keeps_its_promise_on_held_out_topics(judged, fold_of, wanted):
-    found = find_threshold(judged, fold_of, wanted)
+    found = find_threshold(judged, fold_of, wanted, fit_platt(judged))
     assert found.score is not None
     above = judged.scores >= found.score
     assert (

@@ -84,8 +84,6 @@ def test_k_cuts_the_fused_ranking():
     ("runs", "method", "weights", "norm", "message"),
     [
         (1, "rrf", [], None, "two runs"),
-        (2, "x", [], None, r"'x': .*rrf, combsum, combmnz, wsum"),
-        (2, "combsum", [], "x", r"'x': .*min-max, z, none"),
         (2, "rrf", [], "z", "rrf"),
         (2, "combsum", [1, 2], None, r"combsum .*wsum"),
         (2, "wsum", [1], None, "2 runs, 1 weights"),

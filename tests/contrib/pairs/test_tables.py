@@ -122,11 +122,11 @@ def test_names_that_do_not_fit_are_refused(tmp_path, renamed, message):
         find_pairs([_write(tmp_path / "pairs.parquet", OTHERS)], renamed)
 
 
-@pytest.mark.parametrize(("label", "found"), [([1] * 5, "int64"), (None, "missing")])
-def test_files_whose_other_columns_differ_are_refused(tmp_path, label, found):
+@pytest.mark.parametrize("label", [[1] * 5, None])
+def test_files_whose_other_columns_differ_are_refused(tmp_path, label):
     a = _write(tmp_path / "a.parquet", PAIRS | {"label": PAIRS["doc"]})
     b = _write(tmp_path / "b.parquet", PAIRS if label is None else PAIRS | {"label": label})
-    with pytest.raises(PreflightError, match=rf"`label` .*{found} .*{b} .*{a}"):
+    with pytest.raises(PreflightError, match=rf"{b} and {a} .*label"):
         find_pairs([str(tmp_path)])
 
 
@@ -207,7 +207,7 @@ TRIPLES = {
 def test_files_that_do_not_agree_are_refused(tmp_path, other):
     _write(tmp_path / "a.parquet", PAIRS)
     _write(tmp_path / "b.parquet", other)
-    with pytest.raises(PreflightError, match=r"b.parquet .*a.parquet .*string"):
+    with pytest.raises(PreflightError, match=r"b.parquet and .*a.parquet"):
         find_pairs([str(tmp_path)])
 
 
