@@ -94,9 +94,7 @@ def _measure(options: argparse.Namespace, work: Path, command: str) -> None:
             f"{options.squad} does not exist: give --squad, a tar.gz of SQuAD 1.1 as the pages of "
             "its explorer (train/*.html, dev/*.html)"
         )
-    settings = Settings(
-        options.questions, options.pairs, tuple(options.memory_topics), options.rounds
-    )
+    settings = Settings(options.questions, options.pairs, options.memory_topics, options.rounds)
     workspace = Workspace(work, options.squad, settings)
     output = options.output or _RESULTS / "squad.json"
     file = results.Results(output, "SQuAD 1.1", workspace.describe(), command, SQUAD_PARTS)

@@ -6,12 +6,13 @@ Each runs in a process of its own (`subprocess_meter.run_apart`).
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from beamrank.records import Topic
 from benchmarks.engine.sorted_batches import log_odds_of
@@ -30,6 +31,17 @@ class Searched:
     first_seconds: float
     second_seconds: float
     hits: Hits
+
+
+def timed_searches(load: Callable[[], Any], search: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """Seconds to load a searcher and of two searches with it, and what the first one gave."""
+    start = time.perf_counter()
+    searcher = load()
+    loaded = time.perf_counter()
+    hits = search(searcher)
+    first = time.perf_counter()
+    search(searcher)
+    return (loaded - start, first - loaded, time.perf_counter() - first), hits
 
 
 def search_pyserini(
@@ -54,28 +66,36 @@ def _search_pyserini(
 ) -> Searched:
     from pyserini.search.lucene import LuceneSearcher
 
-    start = time.perf_counter()
-    searcher = LuceneSearcher(index)
-    searcher.set_bm25(*bm25)
-    opened = time.perf_counter()
-    hits = _batch_search(searcher, topics, k, threads)
-    first = time.perf_counter()
-    _batch_search(searcher, topics, k, threads)
-    return Searched(opened - start, first - opened, time.perf_counter() - first, hits)
+    query_ids, texts = map(list, zip(*topics, strict=True))
+
+    def load() -> Any:
+        searcher = LuceneSearcher(index)
+        searcher.set_bm25(*bm25)
+        return searcher
+
+    def search(searcher: Any) -> Hits:
+        hits = searcher.batch_search(texts, query_ids, k=k, threads=threads)
+        return {query_id: [(hit.docid, hit.score) for hit in own] for query_id, own in hits.items()}
+
+    seconds, hits = timed_searches(load, search)
+    return Searched(*seconds, {query_id: own for query_id, own in hits.items() if own})
 
 
-def _batch_search(searcher: Any, topics: Sequence[Topic], k: int, threads: int) -> Hits:
-    found = searcher.batch_search(
-        [topic.text for topic in topics], [topic.query_id for topic in topics], k=k, threads=threads
-    )
-    return {query_id: [(hit.docid, hit.score) for hit in hits] for query_id, hits in found.items()}
+def hits_of(part: pa.Table) -> Hits:
+    """The hits in a part of the retrieve stage."""
+    hits: Hits = {}
+    for row in part.to_pylist():
+        hits.setdefault(row["query_id"], []).append((row["doc_id"], row["score"]))
+    return hits
 
 
 @dataclass(frozen=True)
 class CrossEncoderSetting:
-    """Settings of a CrossEncoder; by default the library's."""
+    """Settings of a CrossEncoder, by default the library's; a batch size of None follows from the
+    number of inputs.
+    """
 
-    batch_size: int = 32
+    batch_size: int | None = 32
     dtype: str = "float32"
     attention: str = "sdpa"
 
@@ -94,7 +114,7 @@ class CrossEncoderPeer:
         import torch
         from sentence_transformers import CrossEncoder
 
-        self.batch_size = setting.batch_size
+        self.batch_size = setting.batch_size or 1
         self._model = CrossEncoder(
             folder,
             device=device,

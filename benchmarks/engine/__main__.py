@@ -108,7 +108,7 @@ def _attempt(
     reason = f"not installed: {', '.join(engine.missing)}"
     if not engine.missing:
         try:
-            return run_apart(measure, name, model, texts, place, passes)
+            return run_apart(measure, engine.load, model, texts, place, passes)
         # An engine of others can fail in any way, and the comparison continues without it.
         except Exception as error:
             if name.startswith("beamrank"):

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from beamrank.machine import usable_cores
 from benchmarks.commands import parser_of
-from benchmarks.engine.engines import Model, Place, load_engine, time_pass
+from benchmarks.engine.engines import ENGINES, Model, Place, load_engine, time_pass
 from benchmarks.engine.shapes import SHAPES
 from benchmarks.engine.texts import even_inputs
 from benchmarks.subprocess_meter import be_quiet
@@ -68,7 +68,7 @@ def measure_ratio(shape: str) -> float:
         pools = {
             name: stack.enter_context(
                 ProcessPoolExecutor(
-                    1, spawn, load_engine, (name, model, Place("cpu", usable_cores()))
+                    1, spawn, load_engine, (ENGINES[name].load, model, Place("cpu", usable_cores()))
                 )
             )
             for name in (_OURS, *_PEERS)

@@ -150,7 +150,7 @@ def targets(runner: str, rows: Sequence[Row]) -> tuple[Target, ...]:
         for row in (rows[0], rows[-1])
     )
     names = f"{rows[-1]['topics']:,} topics"
-    above = f"launcher's peak MiB above that of {rows[0]['topics']:,} topics, {names}"
+    above = f"launcher's peak MiB above {rows[0]['topics']:,} topics, {names}"
     return (
         Target(above, most - least, "at most", _MORE_MIB),
         *(

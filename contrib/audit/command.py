@@ -21,7 +21,14 @@ from beamrank.version import __version__
 from contrib.audit.audit import CONFIDENCE, AuditedStage, audit_stage, draw_shards, most_wrong
 from models.stages.core import open_stages
 from models.stages.scoring import ModelStage
-from pipelines.commands.arguments import AsJson, Quiet, Verbose, console_progress, option
+from pipelines.commands.arguments import (
+    AsJson,
+    Quiet,
+    RunFolder,
+    Verbose,
+    console_progress,
+    option,
+)
 from pipelines.console.terminal import write_line
 
 
@@ -96,7 +103,7 @@ def _model(stage: AuditedStage) -> str:
 
 
 def audit(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="A run's output: a path or a URL.")],
+    folder: RunFolder,
     shards: Annotated[
         int, option("How many shards are drawn, or all if there are fewer.", min=1)
     ] = 300,

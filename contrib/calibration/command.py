@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
-import typer
 from scipy.special import expit
 
 from beamrank.commit.listing import CALIBRATION
@@ -33,11 +32,14 @@ from contrib.calibration.fit import (
     split_topics,
 )
 from pipelines.commands.arguments import (
+    OwnQrels,
     ResultFormat,
+    RunFolder,
+    ScoredStage,
+    judgments_of,
     one_of,
     open_runs,
     option,
-    qrels_option,
     scored_stage,
 )
 from pipelines.console.progress import ConsoleProgress
@@ -56,8 +58,8 @@ _SCHEMA = pa.schema([pa.field(*column, nullable=False) for column in _COLUMNS.it
 
 
 def calibrate(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="The output of a finished run.")],
-    qrels: Annotated[str | None, qrels_option("Judgments in place of the run's own.")] = None,
+    folder: RunFolder,
+    qrels: OwnQrels = None,
     method: Annotated[
         str,
         one_of(
@@ -71,13 +73,7 @@ def calibrate(
             metavar="SHARE",
         ),
     ] = None,
-    stage: Annotated[
-        str | None,
-        option(
-            "The stage of the scores; by default the last that scores docs one by one.",
-            metavar="NAME",
-        ),
-    ] = None,
+    stage: ScoredStage = None,
     rel: Annotated[int, option("The lowest label of a relevant doc.", min=1)] = 1,
     judged_only: Annotated[
         bool,
@@ -100,9 +96,7 @@ def calibrate(
         raise ConfigError(f"--precision {precision:g} must be a share between 0 and 1, such as 0.9")
     runs = open_runs(folder)
     name = scored_stage(runs, stage)
-    judgments = qrels or runs.config.qrels
-    if judgments is None:
-        raise ConfigError(f"the run in {folder} has no judgments: give --qrels")
+    judgments = judgments_of(runs, qrels)
     into = (
         storage.absolute(output)
         if output

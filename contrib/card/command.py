@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated
 
-import typer
-
 from beamrank.commit.listing import MEASURES, PART, RUNS, VALUES, list_stage
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.stage import Stage
@@ -19,7 +17,11 @@ from beamrank.storage import files as storage
 from beamrank.storage.documents import usable
 from beamrank.version import __version__
 from models.checkpoints.sources import hub_id
-from pipelines.commands.arguments import open_runs, option
+from pipelines.commands.arguments import (
+    RunFolder,
+    open_runs,
+    option,
+)
 from pipelines.console.terminal import write_line
 
 CARD = "README.md"
@@ -27,7 +29,7 @@ _MOST_NAMED = 100
 
 
 def card(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="The output of a finished run.")],
+    folder: RunFolder,
     licence: Annotated[
         str | None,
         option(

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import typer
 
 from beamrank.commit.parts import ShardParts
 from beamrank.commit.receipts import table_chunks
@@ -34,13 +33,16 @@ from contrib.negatives.table import (
 )
 from models.training.data.texts import normal_text
 from pipelines.commands.arguments import (
+    OwnQrels,
     Quiet,
+    RunFolder,
+    ScoredStage,
     Verbose,
     console_progress,
+    judgments_of,
     one_of,
     open_runs,
     option,
-    qrels_option,
     scored_stage,
 )
 from pipelines.console.terminal import write_line
@@ -49,9 +51,7 @@ _ENDING = "parquet"
 
 
 def negatives(
-    folder: Annotated[
-        str, typer.Argument(metavar="DIR", help="The output of a finished run: a path or a URL.")
-    ],
+    folder: RunFolder,
     output: Annotated[
         str,
         option(
@@ -59,17 +59,11 @@ def negatives(
             "shard."
         ),
     ],
-    qrels: Annotated[str | None, qrels_option("Judgments in place of the run's own.")] = None,
+    qrels: OwnQrels = None,
     output_format: Annotated[
         str, one_of("--output-format", FORMATS, "What a row is: as in sentence-transformers.")
     ] = "triplet",
-    stage: Annotated[
-        str | None,
-        option(
-            "The stage that ranked; by default the last that scores docs one by one.",
-            metavar="NAME",
-        ),
-    ] = None,
+    stage: ScoredStage = None,
     rel: Annotated[
         int, option("The lowest label of a positive; all other docs can be negatives.", min=1)
     ] = 1,
@@ -116,9 +110,7 @@ def negatives(
         *(rel, range_min, range_max, max_score, absolute_margin, relative_margin),
         *(num_negatives, sampling_strategy, seed, output_format, output_scores, ids),
     )
-    judgments, shards = qrels or runs.config.qrels, len(runs.plan.shards)
-    if judgments is None:
-        raise ConfigError(f"the run in {folder} has no judgments: give --qrels")
+    judgments, shards = judgments_of(runs, qrels), len(runs.plan.shards)
     if (
         find_taken(runs.config.corpus, [output, storage.join(output, f"part.{_ENDING}")])
         is not None

@@ -48,6 +48,9 @@ from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint
 from models.checkpoints.files import CONFIG, SAFETENSORS
 from models.scoring.engine import ScoringEngine
 from models.tokenizers.bert import load_bert
+from pipelines.commands.arguments import (
+    NewFolder,
+)
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 
@@ -69,7 +72,6 @@ CheckpointPath = Annotated[
         "a zip or a tar.gz.",
     ),
 ]
-Output = Annotated[str, typer.Option(help="The folder to write; must not exist, or be empty.")]
 Config = Annotated[
     str | None, typer.Option(help="bert_config.json; by default beside the checkpoint.")
 ]
@@ -79,7 +81,7 @@ Vocabulary = Annotated[
 
 
 def convert_mono(
-    checkpoint: CheckpointPath, output: Output, config: Config = None, vocab: Vocabulary = None
+    checkpoint: CheckpointPath, output: NewFolder, config: Config = None, vocab: Vocabulary = None
 ) -> None:
     """Convert a TensorFlow 1 checkpoint of dl4marco-bert to a Hugging Face folder. Needs no
     TensorFlow.
@@ -88,7 +90,7 @@ def convert_mono(
 
 
 def convert_duo(
-    checkpoint: CheckpointPath, output: Output, config: Config = None, vocab: Vocabulary = None
+    checkpoint: CheckpointPath, output: NewFolder, config: Config = None, vocab: Vocabulary = None
 ) -> None:
     """Convert a TensorFlow 1 checkpoint of duobert to a Hugging Face folder. Needs no
     TensorFlow.
@@ -98,7 +100,7 @@ def convert_duo(
 
 def convert_bert(
     checkpoint: CheckpointPath,
-    output: Output,
+    output: NewFolder,
     config: Config = None,
     vocab: Vocabulary = None,
     drop_next_sentence: Annotated[

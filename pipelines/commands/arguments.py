@@ -120,7 +120,18 @@ CheckpointOptions = Annotated[
         metavar="KEY=VALUE",
     ),
 ]
+RunFolder = Annotated[str, typer.Argument(metavar="DIR", help="A run's output: a path or a URL.")]
+OwnQrels = Annotated[str | None, qrels_option("Judgments in place of the run's own.")]
+ScoredStage = Annotated[
+    str | None,
+    option("The stage; by default the last that scores docs one by one.", metavar="NAME"),
+]
 Output = Annotated[str | None, option("The output folder; overrides `output`.")]
+NewFolder = Annotated[str, option("The folder to write; must not exist, or be empty.")]
+NewRun = Annotated[
+    str,
+    option("The TREC run to write: a path or a URL; compressed if named .gz, .bz2, .xz or .zst."),
+]
 Reuse = Annotated[
     list[str] | None,
     option(
@@ -195,6 +206,14 @@ def scored_stage(runs: "PlanRuns", wanted: str | None) -> str:
         f"{runs.plan.output} has no finished stage that scores docs one by one: finish the run, "
         f"or choose another stage with --stage ({listed})"
     )
+
+
+def judgments_of(runs: "PlanRuns", given: str | None) -> str:
+    """The given judgments, or else the run's own; raises ConfigError where it has none."""
+    qrels = given or runs.config.qrels
+    if qrels is None:
+        raise ConfigError(f"the run in {runs.plan.output} has no judgments: give --qrels")
+    return qrels
 
 
 def check_run_output(output: str, runs: Sequence[str]) -> None:

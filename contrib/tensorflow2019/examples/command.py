@@ -37,7 +37,10 @@ from contrib.tensorflow2019.examples.tfrecord import BadRows
 from contrib.tensorflow2019.source import empty_place
 from models.checkpoints.checkpoint import fetch_tokenizer
 from models.tokenizers.bert import BertTokenizer
-from pipelines.commands.arguments import one_of
+from pipelines.commands.arguments import (
+    NewFolder,
+    one_of,
+)
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 
@@ -58,7 +61,7 @@ def convert_msmarco(
             "finished, or TFRecord and Parquet files of examples.",
         ),
     ],
-    output: Annotated[str, typer.Option(help="The folder to write; must not exist, or be empty.")],
+    output: NewFolder,
     to: Annotated[str, one_of("--to", WRITERS, "The format to write.")] = "tfrecord",
     schema: Annotated[str, one_of("--schema", SCHEMAS, "What an example holds.")] = _SCHEMA,
     qrels: Annotated[str | None, typer.Option(help="The labels; without them all are 0.")] = None,
