@@ -84,7 +84,7 @@ def _measure(options: argparse.Namespace, work: Path, command: str) -> None:
     name: str = options.part
     if name in _SYNTHETIC:
         output = options.output or _RESULTS / f"{name}.json"
-        values = {each: getattr(options, each) for each in _SYNTHETIC[name]}
+        values = {option: getattr(options, option) for option in _SYNTHETIC[name]}
         file = results.Results(output, "synthetic passages", values, command)
         options.measured = file.figures
         _write(file, _module(name).measure(options, work), None)
@@ -99,7 +99,7 @@ def _measure(options: argparse.Namespace, work: Path, command: str) -> None:
     output = options.output or _RESULTS / "squad.json"
     file = results.Results(output, "SQuAD 1.1", workspace.describe(), command, SQUAD_PARTS)
     chosen = SQUAD_PARTS if name == "all" else [name]
-    _write(file, ((each, _module(each).measure(workspace)) for each in chosen), options.report)
+    _write(file, ((part, _module(part).measure(workspace)) for part in chosen), options.report)
 
 
 def _module(part: str) -> Any:

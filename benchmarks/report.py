@@ -37,7 +37,7 @@ def render(results: Figures) -> str:
     targets = [target for part in parts.values() for target in part["targets"]]
     shown += [
         "## Targets\n",
-        table([{**each, "met": "yes" if each["met"] else "**no**"} for each in targets]),
+        table([{**target, "met": "yes" if target["met"] else "**no**"} for target in targets]),
     ]
     for name, part in parts.items():
         shown += [f"## {_SECTIONS[name]}\n", *_tables(part["figures"])]
@@ -81,7 +81,7 @@ def _words(name: str) -> str:
 
 def _cell(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_cell(each)}" for name, each in value.items())
+        return ", ".join(f"{name} {_cell(item)}" for name, item in value.items())
     if isinstance(value, list):
         return ", ".join(map(_cell, value))
     if isinstance(value, int):

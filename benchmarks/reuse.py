@@ -57,7 +57,7 @@ def changes(depth: int) -> Mapping[str, Change]:
     mono = {"mono": {"checkpoint": "embedded:mono", "k": half, "name": "docs"}}
     long = {**mono["mono"], "k": pairs, "name": "long", "segments": _segments(24, 4)}
     pooled, shifted, fewer = (
-        {"mono.segments": _segments(*each)} for each in ((24, 4), (12, 4), (24, 2))
+        {"mono.segments": _segments(*rule)} for rule in ((24, 4), (12, 4), (24, 2))
     )
     sampled = {"duo.aggregation": "sample", "duo.opponents": 5}
     prompted = {"mono": {**_PROMPTED, "k": pairs}, "duo": None, "input.max_length": 256}
@@ -173,9 +173,9 @@ def measure(folder: Path, name: str, change: Change, settings: Mapping[str, Any]
             _run(folder / change.base, before, {**settings, **change.before})
         shutil.rmtree(output, ignore_errors=True)
         shutil.copytree(before, output)
-        done = {each.digest for receipts in _receipts(output).values() for each in receipts}
+        done = {receipt.digest for receipts in _receipts(output).values() for receipt in receipts}
     seconds = _run(folder / change.collection, output, {**settings, **change.keys})
-    counts = {stage: _made_and_kept(each, done) for stage, each in _receipts(output).items()}
+    counts = {stage: _made_and_kept(own, done) for stage, own in _receipts(output).items()}
     return {
         "seconds": seconds,
         "counts": {stage: both for stage, both in counts.items() if any(both)},
@@ -202,7 +202,7 @@ def _output(folder: Path, name: str) -> Path:
 
 
 def _run(collection: Path, output: Path, keys: Mapping[str, Any]) -> float:
-    """The seconds of `beamrank run`, with those of its index where there is none."""
+    """The seconds of `beamrank run`, with its index where there is none."""
     sets = [word for key, value in keys.items() for word in ("--set", f"{key}={json.dumps(value)}")]
     return run_metered(
         [BEAMRANK, "run", collection / "config.yaml", "--output", output, *sets]

@@ -49,7 +49,7 @@ def write_config(
     **more: Any,
 ) -> Path:
     """Writes a configuration with topics and a run to a folder, for a corpus; the ending of `run`
-    is that of its format, and `more` are further keys.
+    says its format, and `more` are further keys.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _write_topics(folder / "topics.parquet", topics)

@@ -46,8 +46,8 @@ def draw(seed: int) -> Collection:
         "run at dawn"
     ]
     docs = [
-        Doc(f"{random.choice(['d', 'é', 'D'])}{number}", each)
-        for number, each in enumerate(texts + texts[::9])
+        Doc(f"{random.choice(['d', 'é', 'D'])}{number}", text)
+        for number, text in enumerate(texts + texts[::9])
     ]
     topics = [
         Topic(f"q{number}", text(12) + random.choice(["", " unseen"])) for number in range(20)

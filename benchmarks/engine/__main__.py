@@ -87,7 +87,7 @@ def _compare(
             measured = _attempt(engine, model, inputs.texts, place, options.passes)
             if measured is not None:
                 best[engine] = min(
-                    measured, best.get(engine, measured), key=lambda each: each.seconds
+                    measured, best.get(engine, measured), key=lambda one: one.seconds
                 )
                 reference = best[REFERENCE]
                 share = flops * reference.scored.tokens / peak

@@ -145,7 +145,7 @@ def measure(
     """Scores the inputs, after a first pass over a quarter of them, which spans their lengths."""
     load_engine(load, model, place)
     time_pass(texts[::4])
-    return min((time_pass(texts) for _ in range(passes)), key=lambda each: each.seconds)
+    return min((time_pass(texts) for _ in range(passes)), key=lambda one: one.seconds)
 
 
 _loaded: list[Score] = []

@@ -82,7 +82,7 @@ def read_rows(path: Path) -> list[Row]:
 def add_row(path: Path, row: Row) -> None:
     """Adds a row to a file, in place of an earlier one of the same engine, shape and machine."""
     short = {name: float(f"{x:.6g}") if isinstance(x, float) else x for name, x in row.items()}
-    merged = {tuple(map(each.get, _KEY)): each for each in [*read_rows(path), short]}
+    merged = {tuple(map(stored.get, _KEY)): stored for stored in [*read_rows(path), short]}
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(map(json.dumps, merged.values()))
     path.write_text(f"[\n{lines}\n]\n")

@@ -111,8 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measures, and prints the slopes as a table."""
     options = parser_of("benchmarks.faults.growth", __doc__, _OPTIONS).parse_args(arguments)
     with work_folder(options.folder) as folder:
-        for each in ("tmp", "cache"):
-            (folder / each).mkdir(parents=True, exist_ok=True)
+        for name in ("tmp", "cache"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
         os.environ |= {"TMPDIR": str(folder / "tmp"), "BEAMRANK_CACHE": str(folder / "cache")}
         tempfile.tempdir = None
         from tests.support.small_collection import small_cascade

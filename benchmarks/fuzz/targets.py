@@ -57,12 +57,12 @@ def _tiny(name: str, *contents: bytes) -> Make:
 
     def make(folder: Path) -> Made:
         save_tiny(folder, vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=2)
-        found = contents
+        made = contents
         if name.endswith(".index.json"):
             weights = folder.joinpath("model.safetensors").rename(folder / "a.safetensors")
             names = dict.fromkeys(load_file(weights), weights.name)
-            found = tuple(seeds.dumped({"metadata": {}, "weight_map": names}))
-        return str(folder / name), found or [(folder / name).read_bytes()]
+            made = tuple(seeds.dumped({"metadata": {}, "weight_map": names}))
+        return str(folder / name), made or [(folder / name).read_bytes()]
 
     return make
 
@@ -203,8 +203,8 @@ def _targets() -> Iterator[Target]:
             keys = _KEYS.get((kind, name), {"format": name})
             reader = {"corpus": read.corpus, "topics": read.topics}.get(kind)
             make = _file(file.name, *file.contents)
-            found = reader(**keys) if reader else _READERS[kind]
-            yield Target(f"{kind} {name}".strip(), make, found, file.codec, file.rows)
+            read_file = reader(**keys) if reader else _READERS[kind]
+            yield Target(f"{kind} {name}".strip(), make, read_file, file.codec, file.rows)
     for name, made in _MADE.items():
         yield Target(name, *made)
 
@@ -214,4 +214,4 @@ TARGETS = tuple(_targets())
 
 def named(name: str) -> Target:
     """A target."""
-    return next(each for each in TARGETS if each.name == name)
+    return next(target for target in TARGETS if target.name == name)

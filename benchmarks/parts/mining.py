@@ -74,7 +74,7 @@ def write_collection(folder: Path, pairs: int) -> Path:
 
 
 def _topic(number: int) -> str:
-    """An id as long as those of TREC CAR."""
+    """An id as long as TREC CAR's."""
     return f"enwiki:Article%20{number // 5:07d}/A%20section%20with%20a%20heading/Number%20{number}"
 
 

@@ -28,7 +28,7 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
         config = synthetic.write_config(
             folder, corpus, _PASSAGES, options.queries, options.k, **more
         )
-        # The stages before duo are those of the run before.
+        # The stages before duo are done.
         output, page = folder / "out", work / f"report-{duo_k}"
         run_metered([BEAMRANK, "run", config, "--output", output], PYTHONPATH=str(plugins))
         usage = run_metered([BEAMRANK, "report", output, "--output", page, "--quiet"])

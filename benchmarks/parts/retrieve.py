@@ -39,7 +39,7 @@ def measure(workspace: Workspace) -> Part:
         raise RuntimeError("pyserini ranks differently, so that a ratio would mean nothing")
     seconds = {
         side: {
-            name: round(statistics.median(getattr(each, name) for each in searched), 3)
+            name: round(statistics.median(getattr(search, name) for search in searched), 3)
             for name in ("open_seconds", "first_seconds", "second_seconds")
         }
         for side, searched in rounds.items()

@@ -51,10 +51,10 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
 
 def _sizes(options: argparse.Namespace) -> dict[str, list[tuple[int, int]]]:
     """(passages, topics) of each row: one grows while the other is constant."""
-    passages = [round(each * _MILLION) for each in options.passages]
+    passages = [round(millions * _MILLION) for millions in options.passages]
     return {
-        "corpus": [(each, _FEWEST_TOPICS) for each in passages],
-        "candidates": [(min(passages), each) for each in options.topics or _TOPICS],
+        "corpus": [(count, _FEWEST_TOPICS) for count in passages],
+        "candidates": [(min(passages), count) for count in options.topics or _TOPICS],
     }
 
 

@@ -83,7 +83,7 @@ def measure(workspace: Workspace) -> Part:
         "best_setting": str(best[0]),
         "best_setting_float32": str(best_float32),
         "largest_difference_float32": check_same(ours, theirs, tokens),
-        "pairs_per_second": {side: round(len(pairs) / each, 1) for side, each in seconds.items()},
+        "pairs_per_second": {side: round(len(pairs) / took, 1) for side, took in seconds.items()},
     }
     name = "mono pairs/s over CrossEncoder at its best"
     both = f"{name}, both float32"

@@ -50,7 +50,7 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
     for topics in (_BASE_TOPICS, *(options.topics or TOPICS)):
         if topics != _BASE_TOPICS or topics not in rows:
             rows[topics] = _measure(work, options, topics, str(plugins))
-        known = [rows[each] for each in sorted(rows)]
+        known = [rows[topics] for topics in sorted(rows)]
         figures = {"rows": known, "growth": growth(known)}
         yield options.runner, Part(figures, targets(options.runner, known))
     if options.planned:
@@ -92,7 +92,9 @@ def _step(output: Path, stage: str, usage: Usage) -> dict[str, float]:
     if stage != "runs":
         plan = read_plan(str(output))
         name = plan.of_step(stage)[0].name
-        ends = {each.committed_seconds: each.seconds for each in sealed(plan, name).receipts}
+        ends = {
+            receipt.committed_seconds: receipt.seconds for receipt in sealed(plan, name).receipts
+        }
         sealed_at = max(path.stat().st_mtime for path in (output / name).glob("manifest-*.json"))
         times = [min(end - seconds for end, seconds in ends.items()), max(ends), sealed_at]
     spans = np.diff([usage.started, planned, *times]).round(2).tolist()
@@ -129,7 +131,7 @@ def _seconds(row: Row) -> dict[str, float]:
 
 
 def growth(rows: Sequence[Row]) -> dict[str, float]:
-    """The seconds of the largest size over those of the one before, per topic."""
+    """The seconds of the largest size over the size before, per topic."""
     if len(rows) < 3:
         return {}
     before, last = map(_seconds, rows[-2:])

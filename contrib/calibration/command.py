@@ -113,7 +113,7 @@ def calibrate(
     }
     if runs.plan.stage(name).input_docs == 1:
         probabilities = {_SIGMOID: np.asarray(expit(judged.scores)), **probabilities}
-    reliability = {kind: measure(judged, each) for kind, each in probabilities.items()}
+    reliability = {kind: measure(judged, values) for kind, values in probabilities.items()}
     calibration = fit(judged)
     threshold = (
         None if precision is None else find_threshold(judged, fold_of, precision, calibration)
@@ -132,7 +132,7 @@ def calibrate(
         "folds": _FOLDS,
     }
     result["map"] = calibration.as_object()
-    result["reliability"] = {kind: asdict(each) for kind, each in reliability.items()}
+    result["reliability"] = {kind: asdict(figures) for kind, figures in reliability.items()}
     result["threshold"] = threshold and asdict(threshold)
     storage.replace(
         storage.join(into, "calibration.json"),
@@ -202,12 +202,12 @@ def reliability_diagram(reliability: dict[str, Reliability], name: str) -> bytes
     """
     with figure(whole=False) as (axes, content):
         axes.plot([0, 1], [0, 1], color="tab:gray", linewidth=1, linestyle="--", label="reliable")
-        for kind, each in reliability.items():
+        for kind, figures in reliability.items():
             if kind == _BASE_RATE:
                 continue
-            share, low, high = np.transpose([astuple(one.relevant) for one in each.bins])
+            share, low, high = np.transpose([astuple(one.relevant) for one in figures.bins])
             axes.errorbar(
-                [one.probability for one in each.bins],
+                [one.probability for one in figures.bins],
                 share,
                 yerr=np.maximum([share - low, high - share], 0),
                 marker="o",
@@ -230,7 +230,7 @@ def _check_enough(judged: Judged, method: str, judged_only: bool) -> None:
     if judged_only and not others:
         advice = "Without --judged-only, docs without a judgment count as not relevant"
     elif topics >= _LEAST_TOPICS and min(relevant, others) >= min(
-        each.least for each in METHODS.values()
+        other.least for other in METHODS.values()
     ):
         advice += ", or take --method platt"
     raise PreflightError(
@@ -243,8 +243,8 @@ def _check_enough(judged: Judged, method: str, judged_only: bool) -> None:
 def _table(reliability: dict[str, Reliability]) -> Table:
     names = ("Brier score", "low", "high", "calibration error", "low", "high")
     rows: list[list[Cell]] = [
-        [kind, *astuple(each.brier), *astuple(each.calibration_error)]
-        for kind, each in reliability.items()
+        [kind, *astuple(figures.brier), *astuple(figures.calibration_error)]
+        for kind, figures in reliability.items()
     ]
     return Table([Column("probability"), *(Column(name, MEAN) for name in names)], rows)
 

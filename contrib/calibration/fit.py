@@ -184,32 +184,32 @@ def split_topics(hashes: NDArray[np.uint64], folds: int) -> NDArray[np.int64]:
     """The fold of each topic: int64[topics]; it follows from their hashes, and folds are equally
     large.
     """
-    found = np.empty(len(hashes), np.int64)
-    found[np.argsort(hashes, kind="stable")] = np.arange(len(hashes)) % folds
-    return found
+    fold_of = np.empty(len(hashes), np.int64)
+    fold_of[np.argsort(hashes, kind="stable")] = np.arange(len(hashes)) % folds
+    return fold_of
 
 
 def held_out(
     judged: Judged, fold_of: NDArray[np.int64], fit: Callable[[Judged], Calibration]
 ) -> Floats:
     """The probability of each doc by a map that was fitted without its topic's fold: float64[n]."""
-    found = np.empty_like(judged.scores)
+    probabilities = np.empty_like(judged.scores)
     for rows in _folds(judged, fold_of):
-        found[rows] = fit(judged.of(~rows))(judged.scores[rows])
-    return found
+        probabilities[rows] = fit(judged.of(~rows))(judged.scores[rows])
+    return probabilities
 
 
 def measure(judged: Judged, probabilities: Floats) -> Reliability:
     """Compares probabilities with judgments."""
     edges = np.unique(np.quantile(probabilities, np.linspace(0, 1, _BINS + 1)[1:-1]))
-    found, place = np.unique(
+    used, place = np.unique(
         np.searchsorted(edges, probabilities, side="right"), return_inverse=True
     )
     sums = judged.by_topic(
         np.square(probabilities - judged.relevant),
         *(
-            value * (place == each)
-            for each in range(len(found))
+            value * (place == number)
+            for number in range(len(used))
             for value in (np.ones_like(probabilities), probabilities, judged.relevant)
         ),
     )
@@ -246,14 +246,14 @@ def find_threshold(
         if lowest is not None:
             above |= rows & (judged.scores >= lowest)
     sums = judged.by_topic(above & judged.relevant, above)
-    hits, found = sums.sum(axis=0).tolist()
+    hits, docs = sums.sum(axis=0).tolist()
     precision = None
-    if found:
+    if docs:
         with np.errstate(invalid="ignore"):
             (precision,) = _intervals(sums, lambda totals: totals[:, :1] / totals[:, 1:])
     recall, score = hits / float(judged.relevant.sum()), lowest_score(judged, wanted)
     probability = None if score is None else float(calibration(np.array([score]))[0])
-    return Threshold(wanted, score, probability, precision, recall, found / judged.count)
+    return Threshold(wanted, score, probability, precision, recall, docs / judged.count)
 
 
 def lowest_score(judged: Judged, wanted: float) -> float | None:
@@ -286,4 +286,4 @@ def _intervals(sums: Floats, figures: Callable[[Floats], Floats]) -> list[Interv
     low, high = np.nanpercentile(
         figures(np.stack([row @ sums for row in drawn])), _INTERVAL, axis=0
     )
-    return [Interval(*map(float, each)) for each in zip(values, low, high, strict=True)]
+    return [Interval(*map(float, ends)) for ends in zip(values, low, high, strict=True)]

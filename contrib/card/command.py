@@ -105,9 +105,9 @@ def _blocks(runs: PlanRuns) -> Iterator[str]:
     )
     yield markdown(_stages(runs)).rstrip()
     measures = _measures(plan.output)
-    names = list(dict.fromkeys(name for each in measures.values() for name in each))
+    names = list(dict.fromkeys(name for means in measures.values() for name in means))
     if names:
-        rows: list[list[Cell]] = [[run, *map(each.get, names)] for run, each in measures.items()]
+        rows: list[list[Cell]] = [[run, *map(means.get, names)] for run, means in measures.items()]
         yield markdown(
             Table([Column("run"), *(Column(name, MEAN) for name in names)], rows)
         ).rstrip()

@@ -68,7 +68,7 @@ def with_deeper(
     first = max(least, left // 2 // (topics * inputs))
     deeper = {"deeper": {"name": f"{own.name}-deeper", "k": own.section.k, "inferences": left}}
     stages = [
-        *(each for each in before if each.name not in FIRST_STAGES),
+        *(stage for stage in before if stage.name not in FIRST_STAGES),
         own._replace(section=own.section.model_copy(update={"k": first})),
         deeper,
         *later,

@@ -227,7 +227,7 @@ class ScoreDeeper(ScoreMono):
             **placed,
             **budget,
         )
-        shared = {each.name: getattr(mono, each.name) for each in fields(ScoreMono)}
+        shared = {field.name: getattr(mono, field.name) for field in fields(ScoreMono)}
         shared |= {
             "own_name": own.name,
             "k": own.section.k,
@@ -261,8 +261,8 @@ class ScoreDeeper(ScoreMono):
         docs = {row["query_id"]: row["docs"] for row in inputs.read(self.depths).to_pylist()}
         ranked = self.parts_before(inputs).rankings(self.mono)
         return {
-            query_id: each.doc_ids[: each.scored + docs[query_id]]
-            for query_id, each in ranked.items()
+            query_id: ranking.doc_ids[: ranking.scored + docs[query_id]]
+            for query_id, ranking in ranked.items()
         }
 
     def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:
@@ -273,8 +273,8 @@ class ScoreDeeper(ScoreMono):
         last = part.group_by("query_id").aggregate([("rank", "max")])
         depths = dict(zip(last["query_id"].to_pylist(), last["rank_max"].to_pylist(), strict=True))
         deeper = {
-            query_id: replace(each, scored=max(each.scored, depths.get(query_id, 0)))
-            for query_id, each in before.items()
+            query_id: replace(ranking, scored=max(ranking.scored, depths.get(query_id, 0)))
+            for query_id, ranking in before.items()
         }
         return rank_docs(deeper, part, self.k, self.pooling, k)
 

@@ -124,15 +124,17 @@ class Checked:
         return getattr(self._checkpoint.architecture, "words", ())
 
     def identity(self) -> Finding:
-        found, architecture = self._checkpoint, self._checkpoint.architecture
-        name = ", ".join(found.config.get("architectures") or [str(found.config.get("model_type"))])
-        words = f"{name}, {architecture.positions} positions, digest {found.digest[:12]}"
+        checkpoint, architecture = self._checkpoint, self._checkpoint.architecture
+        name = ", ".join(
+            checkpoint.config.get("architectures") or [str(checkpoint.config.get("model_type"))]
+        )
+        words = f"{name}, {architecture.positions} positions, digest {checkpoint.digest[:12]}"
         state = NOTE if architecture.warnings else OK
         return Finding(
             "checkpoint",
             state,
             ". ".join([words, *architecture.warnings]),
-            {"digest": found.digest},
+            {"digest": checkpoint.digest},
         )
 
     def labels(self) -> Finding:
@@ -162,12 +164,14 @@ class Checked:
             yield Finding("special tokens", OK, "those of the prompt")
             yield Finding("prompt", OK, shown, {"prompt": shown})
             return
-        laid_out = [self._lay_out(each) for each in self._inputs[:_COMPARED]]
+        laid_out = [self._lay_out(texts) for texts in self._inputs[:_COMPARED]]
         unknown = self._tokenizer.unk_token_id
-        share = float(np.mean(np.concatenate([each.token_ids[0] for each in laid_out]) == unknown))
+        share = float(
+            np.mean(np.concatenate([batch.token_ids[0] for batch in laid_out]) == unknown)
+        )
         differ = 0
         if self._kind == "mono":
-            theirs = [self._tokenizer(*each)["input_ids"] for each in self._inputs[:_COMPARED]]
+            theirs = [self._tokenizer(*texts)["input_ids"] for texts in self._inputs[:_COMPARED]]
             differ = sum(
                 one.token_ids[0].tolist() != ids for one, ids in zip(laid_out, theirs, strict=True)
             )
@@ -235,8 +239,8 @@ class Checked:
             folder, dtype=torch.float32, attn_implementation="eager"
         )
         with torch.inference_mode():
-            found = [self._log_odds(model.eval(), each) for each in self._inputs[:_COMPARED]]
-        return np.array(found, np.float32)
+            log_odds = [self._log_odds(model.eval(), texts) for texts in self._inputs[:_COMPARED]]
+        return np.array(log_odds, np.float32)
 
     def _log_odds(self, model: Any, texts: Sequence[str]) -> float:
         if self._kind == "mono" and self._checkpoint.joins is None:
@@ -260,8 +264,8 @@ class Checked:
             tokenizer.encode_queries(texts[:1], _MAX_LENGTH),
             tokenizer.encode(texts[1:], _MAX_LENGTH),
         ]
-        ids = [np.asarray(each.as_py()) for column in columns for each in column.ids]
-        lengths = np.array([[len(each) for each in ids]])
+        ids = [np.asarray(text.as_py()) for column in columns for text in column.ids]
+        lengths = np.array([[len(own) for own in ids]])
         tokens = np.append(np.concatenate(ids), 0).astype(np.uint32)
         inputs = PackedInputs(
             tokens, np.cumsum(lengths, axis=1) - lengths, lengths, self._template(tokenizer.special)
@@ -271,7 +275,7 @@ class Checked:
     def neighbours(self) -> Finding:
         """Whether a score is the same alone as beside 199 others."""
         some = self._inputs[:_ALONE]
-        alone = np.concatenate([self._model.score([each]) for each in some])
+        alone = np.concatenate([self._model.score([texts]) for texts in some])
         beside = self._scores.ravel()[: len(some)]
         changed = int(np.count_nonzero(alone != beside))
         difference = float(np.abs(alone - beside).max())

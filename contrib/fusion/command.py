@@ -78,12 +78,12 @@ def fuse_runs(
         hints = file_hints(run_format, columns=columns).run
         runs = [read_run(url, hints=hints, progress=bar) for url in run]
     fused = fuse(runs, method, weights=numbers, norm=norm, k=k)
-    for line in of_files({url: found.notes.facts() for url, found in zip(run, runs, strict=True)}):
+    for line in of_files({url: read.notes.facts() for url, read in zip(run, runs, strict=True)}):
         write_error(f"note: {line}")
-    for url, found in zip(run, runs, strict=True):
-        if not METHODS[method].reads_ranks and not FORMATS[found.notes.format].has_scores:
+    for url, read in zip(run, runs, strict=True):
+        if not METHODS[method].reads_ranks and not FORMATS[read.notes.format].has_scores:
             write_error(f"note: {url} has no scores: minus its ranks are taken for them")
-        if missing := len(fused) - len(found.order):
+        if missing := len(fused) - len(read.order):
             write_error(
                 f"note: {url} lacks topics of the other runs: {missing:,}; there it adds nothing"
             )

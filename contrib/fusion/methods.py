@@ -122,7 +122,7 @@ def fuse(
         norm: a name in `NORMALIZATIONS`, for a method that reads scores; default: min-max.
         k: how many docs of a query are kept; default: all.
     """
-    found = METHODS[method]
+    chosen = METHODS[method]
     normalize = NORMALIZATIONS[norm or next(iter(NORMALIZATIONS))]
 
     def rank(query_id: str) -> Ranking:
@@ -132,11 +132,11 @@ def fuse(
             if doc_ids:
                 weight = weights[position] if weights else 1.0
                 own: NDArray[Any] = np.arange(1, len(doc_ids) + 1)
-                if not found.reads_ranks:
+                if not chosen.reads_ranks:
                     own = weight * normalize(run.scores[query_id].astype(np.float64))
                 for doc_id, value in zip(doc_ids, own.tolist(), strict=True):
                     values.setdefault(doc_id, []).append(value)
-        ranking = [(doc_id, found.combine(each)) for doc_id, each in values.items()]
+        ranking = [(doc_id, chosen.combine(own_values)) for doc_id, own_values in values.items()]
         ranking.sort(key=lambda row: -row[1])
         return ranking[:k]
 
@@ -156,7 +156,7 @@ def check_fusion(runs: int, method: str, weights: Sequence[float], norm: str | N
             f"method {method} reads ranks, which need no normalization: leave out the normalization"
         )
     if not METHODS[method].takes_weights and weights:
-        takers = ", ".join(name for name, each in METHODS.items() if each.takes_weights)
+        takers = ", ".join(name for name, other in METHODS.items() if other.takes_weights)
         raise ConfigError(f"method {method} takes no weights: leave them out, or choose {takers}")
     if METHODS[method].takes_weights and len(weights) != runs:
         raise ConfigError(

@@ -60,7 +60,7 @@ class TopicFacts:
         first_doc: the doc that an evaluation ranks first.
         ranking: the hash of all its docs in their order.
         scores: the lowest and the highest; None without any.
-        own_line: that of the doc with the topic's id, if it is among the first.
+        own_line: of the doc with the topic's id, if it is among the first.
     """
 
     line: int

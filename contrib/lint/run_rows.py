@@ -33,7 +33,7 @@ _LINE_BITS = 40
 
 
 class Places(NamedTuple):
-    """The lines of the files of a run as numbers, which have that of the file in their upper
+    """The lines of the files of a run as numbers, with the number of the file in the upper
     bits.
     """
 
@@ -58,8 +58,8 @@ class Line(NamedTuple):
         text: the line without its LF.
         columns: its columns; a byte order mark is not part of the first.
         ended: whether it ends in LF.
-        format: that of the run; None if no row came before this line.
-        separator: that of the first row.
+        format: of the run; None if no row came before this line.
+        separator: of the columns of the first row.
     """
 
     number: int
@@ -195,11 +195,11 @@ def _numbers(
 
 def _finite(texts: Sequence[bytes]) -> NDArray[np.float64] | None:
     """Scores; None if one is not a finite number in float32."""
-    found = _numbers(float, texts, "d")
-    if found is None:
+    numbers = _numbers(float, texts, "d")
+    if numbers is None:
         return None
     with np.errstate(over="ignore"):
-        return found if np.isfinite(found.astype(np.float32)).all() else None
+        return numbers if np.isfinite(numbers.astype(np.float32)).all() else None
 
 
 def is_rank(text: bytes) -> bool:
@@ -223,7 +223,7 @@ class RunRows:
         url: a file, a folder or a glob.
         places: tells the file and the line of a row's number.
         format: found at the first row.
-        separator: of the columns of the first row; that of the format where the row mixes
+        separator: of the columns of the first row, or of the format where that row mixes
             separators.
         comments: the comments, by line.
     """
@@ -283,8 +283,8 @@ class RunRows:
         with closing(sqlite3.connect("")) as database:
             database.execute("CREATE TABLE rows (topic, line, columns)")
             database.executemany("INSERT INTO rows VALUES (?, ?, ?)", numbered())
-            found = database.execute("SELECT topic, line, columns FROM rows ORDER BY topic, line")
-            for _, group in groupby(found, itemgetter(0)):
+            stored = database.execute("SELECT topic, line, columns FROM rows ORDER BY topic, line")
+            for _, group in groupby(stored, itemgetter(0)):
                 rows = [(line, columns.split(b"\t")) for _, line, columns in group]
                 topic = self._topic(rows[0][1][self._query_at])
                 topic.lines, topic.rows = (
@@ -346,7 +346,12 @@ class RunRows:
     def _detect(self, text: bytes, columns: list[bytes]) -> None:
         """Finds the format and the separator at the first row."""
         self.format = next(
-            (each for each in text_formats().values() if len(each.columns) == len(columns)), None
+            (
+                run_format
+                for run_format in text_formats().values()
+                if len(run_format.columns) == len(columns)
+            ),
+            None,
         )
         if self.format is None:
             return

@@ -97,8 +97,8 @@ class DocTexts:
     def __getitem__(self, doc_id: str) -> str:
         start, end = self._places[np.searchsorted(self._hashes, np.uint64(hash64(doc_id)))].tolist()
         self._file.seek(start)
-        found, _, text = self._file.read(end - start).decode().partition(" ")
-        if found != doc_id:
+        stored_id, _, text = self._file.read(end - start).decode().partition(" ")
+        if stored_id != doc_id:
             raise DataError(
                 f"doc {doc_id!r} was scored, and the corpus lacks it: restore the one that the "
                 "run read"

@@ -94,8 +94,8 @@ class ScorePairs(ModelStage):
         return self.columns
 
     def record(self) -> StageRecord:
-        found = super().record()
-        return replace(found, schema=(*found.schema, *self.passed))
+        stored = super().record()
+        return replace(stored, schema=(*stored.schema, *self.passed))
 
     def compute(self, inputs: ShardInputs) -> Computed:
         """Scores rows; those that cannot be scored are counted and written to `rejects/`, and have
@@ -114,7 +114,7 @@ class ScorePairs(ModelStage):
         return Computed(part, asdict(counts), rejects=rejects)
 
     def score(self, rows: RowRange) -> tuple[pa.Table, StageCounts, list[BadRow]]:
-        """The scores of some rows, with the other columns; those of bad rows are null."""
+        """The scores of some rows, with the other columns; bad rows have none."""
         id_type = pa.type_for_alias(self.id_type)
         pairs = read_pairs(rows, self.columns, id_type, self.renamed, self.passed)
         with self.resolved().unchanged():

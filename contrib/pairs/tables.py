@@ -97,8 +97,8 @@ def _schema(kind: PairKind, id_type: pa.DataType) -> Schema:
 def find_pairs(
     paths: Sequence[str], renamed: Mapping[str, str] = MappingProxyType({})
 ) -> list[PairsFile]:
-    """The files that some paths, folders or globs name, in this order; those of a folder or a glob
-    sorted by name.
+    """The files that some paths, folders or globs name, in this order; the files of a folder or a
+    glob sorted by name.
 
     `renamed` are the names in the files of columns that get other names, by these. A file without
     rows has the columns of the others, and a column without values any type.
@@ -114,14 +114,14 @@ def find_pairs(
             f"the file {twice} is named twice, so its pairs would be scored twice: name it once"
         )
     pairs = [_opened(file, renamed) for file in files]
-    filled = [each for each in pairs if each.rows]
+    filled = [file for file in pairs if file.rows]
     if not filled:
         raise PreflightError(
             f"{', '.join(paths)} holds no rows: there is nothing to score", kind="no-rows"
         )
     agreed = filled[0]
-    for each in filled[1:]:
-        agreed = _agreed(agreed, each)
+    for file in filled[1:]:
+        agreed = _agreed(agreed, file)
     id_type = pa.string() if pa.types.is_null(agreed.id_type) else agreed.id_type
     return [replace(agreed, url=file.url, rows=file.rows, id_type=id_type) for file in pairs]
 
@@ -322,16 +322,16 @@ def read_pairs(
         ]
         ids, texts = [], [list[str]() for _ in TEXTS[kind]]
         for group in groups:
-            for found in _some(_group(rows.file, root, group, pairs.places), rows):
-                ids.append(pairs.ids(found.columns[pairs.places[0]]))
-                for column, more in zip(texts, pairs.texts(found), strict=True):
+            for block in _some(_group(rows.file, root, group, pairs.places), rows):
+                ids.append(pairs.ids(block.columns[pairs.places[0]]))
+                for column, more in zip(texts, pairs.texts(block), strict=True):
                     column += more
         places = dict(pairs.passed)
         wanted = {places[name]: pa.string() for name in own}
         others = pairs.table.rows(groups[0], groups[-1] + 1, wanted, pairs.bad) if own else ()
         kept = list(_some(others, rows))
         columns = {
-            name: pa.chunked_array([_as_planned(each.columns[places[name]], of) for each in kept])
+            name: pa.chunked_array([_as_planned(block.columns[places[name]], of) for block in kept])
             for name, of in passed
         }
     usable = np.ones(rows.end - rows.start, np.bool_)
@@ -341,19 +341,19 @@ def read_pairs(
 
 
 def _as_planned(column: Any, planned: str) -> Any:
-    """A column with the type of its values, or where it has none that of other files."""
+    """A column with the type of its values, or where it has none the type in other files."""
     if pa.types.is_null(column.type):
         return column.cast(pa.type_for_alias(planned))
     return column.cast(_plain(column.type))
 
 
-def _some(found: Iterable[Rows], wanted: RowRange) -> Iterator[Rows]:
-    """Those of some rows that are in a range."""
-    for rows in found:
+def _some(blocks: Iterable[Rows], wanted: RowRange) -> Iterator[Rows]:
+    """The part of some rows that is in a range."""
+    for rows in blocks:
         row = int(rows.places[0]) - 1 if len(rows.places) else 0
         start, end = max(wanted.start - row, 0), min(wanted.end - row, len(rows.places))
         if start < end:
-            columns = {at: each.slice(start, end - start) for at, each in rows.columns.items()}
+            columns = {at: column.slice(start, end - start) for at, column in rows.columns.items()}
             yield Rows(columns, rows.places[start:end])
 
 

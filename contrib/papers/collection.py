@@ -124,12 +124,12 @@ class Source:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise ValueError(f"the key {key!r} appears twice in one object ({dict(pairs)!r:.100})")
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 def plain(text: str) -> str:

@@ -47,7 +47,7 @@ def convert_squad(
     output: NewFolder,
     result_format: ResultFormat = "table",
 ) -> None:
-    """Convert SQuAD: paragraphs are docs, and that of a question's answer is relevant."""
+    """Convert SQuAD: paragraphs are docs, and the one with a question's answer is relevant."""
     check_empty(output)
     _write(read_squad(source), output, result_format)
 
@@ -118,7 +118,7 @@ def add_relevant(
     for line in (*candidates.notes.lines(), *judged.notes.lines()):
         console.note(f"note: {line}")
     rankings = with_relevant(candidates, judged.relevance, k)
-    added = sum(rankings[each] != _rows(candidates, each) for each in rankings)
+    added = sum(rankings[query_id] != _rows(candidates, query_id) for query_id in rankings)
     console.note(
         f"{added:,} of {len(rankings):,} queries got a relevant doc: all measures are flattered"
     )

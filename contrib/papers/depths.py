@@ -43,13 +43,13 @@ class ScoreDepths(ScoringStage):
     def from_config(cls, *_: Any) -> NoReturn:
         """It is not a stage of a configuration."""
         raise ConfigError(
-            f"the stage {cls.type_name} is that of `beamrank report --score-missing`: leave it out"
+            f"the stage {cls.type_name} belongs to `beamrank report --score-missing`: leave it out"
         )
 
     @classmethod
     def after(cls, duo: ScoreDuo, k0s: tuple[int, ...], k: int) -> Self:
         """The stage that compares with the model of a run's own; `k` is the largest k1."""
-        shared = {each.name: getattr(duo, each.name) for each in fields(ScoringStage)}
+        shared = {field.name: getattr(duo, field.name) for field in fields(ScoringStage)}
         return cls(**{**shared, "k": k, "own_name": DEPTHS}, k0s=k0s)
 
     @property
@@ -71,16 +71,18 @@ class ScoreDepths(ScoringStage):
         }
 
         def asked(query_id: str, doc_ids: Sequence[str]) -> Asked:
-            found = np.zeros((len(doc_ids), len(doc_ids)), np.bool_)
+            wanted = np.zeros((len(doc_ids), len(doc_ids)), np.bool_)
             for best in among:
                 member = np.isin(doc_ids, best[query_id])
-                found |= member[:, None] & member
-            np.fill_diagonal(found, False)
-            return found
+                wanted |= member[:, None] & member
+            np.fill_diagonal(wanted, False)
+            return wanted
 
         model, tokens = self.checkpoint_of(inputs).architecture, inputs.read(self.tokens)
         return prepare_pairs(model, tokens, chosen, self.limits, asked)
 
 
 def _scored(rankings: Rankings, most: int | None) -> dict[str, Sequence[str]]:
-    return {query_id: each.doc_ids[: each.scored][:most] for query_id, each in rankings.items()}
+    return {
+        query_id: ranking.doc_ids[: ranking.scored][:most] for query_id, ranking in rankings.items()
+    }

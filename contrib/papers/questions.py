@@ -93,14 +93,14 @@ def read_wikipassageqa(folder: str) -> Collection:
 
 
 def _read_articles(source: Source) -> Articles:
-    found = source.json()
-    if not isinstance(found, dict) or not found:
+    stored = source.json()
+    if not isinstance(stored, dict) or not stored:
         source.refuse("line 1", "a JSON object of articles is expected")
     articles = {}
-    for article, passages in found.items():
+    for article, passages in stored.items():
         place = f"article {article!r}"
         texts = passages.values() if isinstance(passages, dict) else ()
-        if not texts or not all(isinstance(each, str) for each in texts):
+        if not texts or not all(isinstance(text, str) for text in texts):
             source.refuse(place, "it is not an object of texts by passage number")
         if not all(number.isdecimal() for number in passages):
             source.refuse(place, "its passages are not numbered")

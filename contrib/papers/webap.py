@@ -160,8 +160,8 @@ def _divided(span_id: str, words: Sequence[str], lengths: Iterator[int]) -> Iter
 
 
 def _read_queries(source: Source) -> dict[str, str]:
-    found = source.json()
-    rows = found.get("queries") if isinstance(found, dict) else None
+    values = source.json()
+    rows = values.get("queries") if isinstance(values, dict) else None
     if not isinstance(rows, list) or not rows:
         source.refuse("line 1", 'a JSON object {"queries": [...]} is expected')
     queries: dict[str, str] = {}

@@ -180,11 +180,11 @@ def convert(
             }
     target = empty_place(output)
     config = read_config(source.config)
-    found = {name: entry.shape for name, entry in bundle.entries.items()}
-    stored_shape, warnings = check_variables(found, config, kind, source.prefix)
+    shapes = {name: entry.shape for name, entry in bundle.entries.items()}
+    stored_shape, warnings = check_variables(shapes, config, kind, source.prefix)
     warnings += check_vocabulary(source.vocabulary, config.vocab_size)
     progress.note(
-        f"{source.prefix}: {len(found):,} variables, {len(unused(found)):,} of them for training "
+        f"{source.prefix}: {len(shapes):,} variables, {len(unused(shapes)):,} of them for training "
         "alone"
     )
     for warning in warnings:
@@ -258,10 +258,10 @@ def _check_start(folder: str, kind: str) -> None:
     disable_progress_bar()  # type: ignore[no-untyped-call]
     set_verbosity_error()  # type: ignore[no-untyped-call]
     model = getattr(transformers, PRETRAINED[kind])
-    _, found = model.from_pretrained(folder, output_loading_info=True)
-    if found["missing_keys"]:
+    _, loading = model.from_pretrained(folder, output_loading_info=True)
+    if loading["missing_keys"]:
         raise BeamrankError(
-            f"the converted checkpoint lacks {', '.join(sorted(found['missing_keys']))} in "
+            f"the converted checkpoint lacks {', '.join(sorted(loading['missing_keys']))} in "
             "transformers"
         )
     Start(folder, 1).masked_model(0.0, train_word_embeddings=True)
@@ -309,7 +309,7 @@ def _score_with_transformers(folder: str, inputs: PackedInputs) -> float:
     batch = lay_out(inputs, np.arange(1), int(inputs.lengths[0]))
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
     token_ids, token_types = (
-        torch.from_numpy(each).long() for each in (batch.token_ids, batch.token_types)
+        torch.from_numpy(array).long() for array in (batch.token_ids, batch.token_types)
     )
     with torch.inference_mode():
         logits = model(input_ids=token_ids, token_type_ids=token_types).logits[0]

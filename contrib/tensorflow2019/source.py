@@ -142,8 +142,8 @@ def check_vocabulary(path: str, vocab_size: int) -> tuple[str, ...]:
 
 def _last_step(folder: Path) -> str:
     def step(path: Path) -> int:
-        found = _STEP.search(path.name)
-        return int(found[1]) if found else -1
+        match = _STEP.search(path.name)
+        return int(match[1]) if match else -1
 
     indexes = sorted(folder.glob(f"*{INDEX_SUFFIX}"))
     if not indexes:

@@ -55,11 +55,11 @@ def metadata(run: RunState) -> Found:
 def metadata_tag(run: RunState) -> Found:
     for line, content, _ in _blocks(run):
         try:
-            found = _parsed(content)
+            values = _parsed(content)
         except (ConfigError, UnicodeDecodeError):
             continue
-        tag = found.get("tag") if isinstance(found, dict) else None
-        tags = [each.decode("utf-8", "backslashreplace") for each in run.run_tags]
+        tag = values.get("tag") if isinstance(values, dict) else None
+        tags = [tag.decode("utf-8", "backslashreplace") for tag in run.run_tags]
         if tag is not None and tags and str(tag) not in tags:
             yield line, f"the metadata has the tag {str(tag)!r}, but the rows have {tags[0]!r}"
 

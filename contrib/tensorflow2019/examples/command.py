@@ -110,7 +110,7 @@ def convert_msmarco(
         "--max-query-length": max_query_length != _LIMITS.max_query_length,
         "--max-length": max_length != _LIMITS.max_length,
     }
-    unused = [flag for flag, each in given.items() if each]
+    unused = [flag for flag, is_given in given.items() if is_given]
     if unused and all(not storage.is_folder(source) and kind_of(source) for source in sources):
         raise ConfigError(
             f"{', '.join(unused)}: examples are converted as they are, whatever their schema and "
@@ -217,10 +217,10 @@ def _write(
     numbered = [(work / f"dataset_{number:05}{ending}", part) for number, part in enumerate(parts)]
     total = total_relevant = 0
     written = in_order(partial(write_part, to), numbered)
-    for number, ((path, _), (count, relevant, found)) in enumerate(
+    for number, ((path, _), (count, relevant, more)) in enumerate(
         zip(numbered, written, strict=True)
     ):
-        bad.add(found.first, found.count)
+        bad.add(more.first, more.count)
         total, total_relevant = total + count, total_relevant + relevant
         if not count:
             continue
@@ -251,8 +251,8 @@ def _set_name(source: str) -> str:
     """The name of a set: the word `train`, `dev`, `eval` or `test` in a source's name, else
     `dev`.
     """
-    found = _SETS.search(storage.name(source).lower())
-    return found[1] if found else "dev"
+    match = _SETS.search(storage.name(source).lower())
+    return match[1] if match else "dev"
 
 
 def _described(bad: BadRows) -> str:

@@ -258,11 +258,11 @@ def _read_ids(url: str, offset: int) -> Iterator[list[str]]:
 
 def _checked_ids(ids: list[list[str]], schema: Schema, url: str) -> list[pa.Array]:
     """The columns of ids."""
-    for each in ids:
-        if len(each) != len(schema.ids):
+    for row in ids:
+        if len(row) != len(schema.ids):
             raise DataError(
-                f"{ids_url(url)} has the line {' '.join(each)!r}, with "
-                f"{counted(len(each), 'column')}; these examples have {len(schema.ids)} "
+                f"{ids_url(url)} has the line {' '.join(row)!r}, with "
+                f"{counted(len(row), 'column')}; these examples have {len(schema.ids)} "
                 f"({', '.join(schema.ids)})"
             )
     return [pa.array(column, pa.string()) for column in zip(*ids, strict=True)]
@@ -346,8 +346,8 @@ def _tsv_writer(path: Path, schema: pa.Schema) -> Iterator[_Write]:
         def write(table: pa.Table) -> None:
             for row in table.to_pylist():
                 cells = (
-                    " ".join(map(str, each)) if isinstance(each, list) else str(each)
-                    for each in row.values()
+                    " ".join(map(str, value)) if isinstance(value, list) else str(value)
+                    for value in row.values()
                 )
                 file.write("\t".join(cells) + "\n")
 

@@ -60,8 +60,8 @@ def examples_in_tables(
     docs = settings.docs or max(
         tokenized["doc_ids"].combine_chunks().value_lengths().to_pylist(), default=1
     )
-    each = max(docs * (docs - 1) if settings.schema == "duo" else docs, 1)
-    step = max(1, _TABLE_EXAMPLES // each)
+    per_query = max(docs * (docs - 1) if settings.schema == "duo" else docs, 1)
+    step = max(1, _TABLE_EXAMPLES // per_query)
     for start in range(0, tokenized.num_rows, step):
         yield query_examples(tokenized.slice(start, step).combine_chunks(), relevant, settings)
 

@@ -251,8 +251,8 @@ def _top1000_parts(
         ScanPart(unit, work, buckets, conversion.checkpoint, conversion.unit_bytes)
         for unit in units
     ]
-    for found in in_order(ScanPart.scan, scans):
-        bad.add(found.first, found.count)
+    for more in in_order(ScanPart.scan, scans):
+        bad.add(more.first, more.count)
     borders = [math.ceil(len(topics) * bucket / buckets) for bucket in range(buckets + 1)]
     for bucket, (first, end) in enumerate(pairwise(borders)):
         some = topics[first:end]
@@ -297,7 +297,7 @@ class ScanPart:
                 rows = pa.array([distinct[text] for text in batch.texts], pa.int32())
                 queries = [numbers[query_id] for query_id in batch.query_ids]
                 tables.append(pa.table([queries, batch.doc_ids, tokens.take(rows)], schema=schema))
-                if sum(each.nbytes for each in tables) > self.sorted_bytes:
+                if sum(table.nbytes for table in tables) > self.sorted_bytes:
                     self._write(file, tables, len(numbers))
                     tables = [schema.empty_table()]
             self._write(file, tables, len(numbers))
@@ -313,10 +313,10 @@ class ScanPart:
         bucket = table["query"].to_numpy().astype(np.int64) * self.buckets // queries
         order = np.argsort(bucket, kind="stable")
         columns = [column.combine_chunks() for column in table.take(pa.array(order)).columns]
-        found = pa.RecordBatch.from_arrays(columns, schema=table.schema)
+        batch = pa.RecordBatch.from_arrays(columns, schema=table.schema)
         ends = np.searchsorted(bucket[order], np.arange(1, self.buckets + 1))
         for start, end in zip([0, *ends[:-1]], ends, strict=True):
-            file.write_batch(found.slice(start, end - start))
+            file.write_batch(batch.slice(start, end - start))
 
 
 @dataclass(frozen=True)

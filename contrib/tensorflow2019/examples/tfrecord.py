@@ -89,13 +89,13 @@ def decode(contents: Sequence[bytes]) -> dict[str, Feature]:
             not integers.
     """
     rows = [_integers(row, content) for row, content in enumerate(contents)]
-    for row, found in enumerate(rows):
-        for name in rows[0].keys() ^ found.keys():
+    for row, features in enumerate(rows):
+        for name in rows[0].keys() ^ features.keys():
             raise ExampleError(row, f"has or lacks the feature {name!r}, unlike the first one")
     return {
         name: (
-            np.fromiter(chain.from_iterable(each[name] for each in rows), np.int64),
-            np.array([len(each[name]) for each in rows], np.int64),
+            np.fromiter(chain.from_iterable(features[name] for features in rows), np.int64),
+            np.array([len(features[name]) for features in rows], np.int64),
         )
         for name in rows[0]
     }
@@ -107,17 +107,17 @@ def _integers(row: int, content: bytes) -> dict[str, Sequence[int]]:
         entries = _EXAMPLE.FromString(content).features.feature
     except DecodeError as error:
         raise ExampleError(row, "is not a tf.train.Example") from error
-    found: dict[str, Sequence[int]] = {}
+    lists: dict[str, Sequence[int]] = {}
     for entry in entries:
         name = entry.key.decode(errors="replace")
-        if name in found:
+        if name in lists:
             raise ExampleError(row, f"has the feature {name!r} twice")
         if entry.value.HasField("bytes_list") or entry.value.HasField("float_list"):
             raise ExampleError(row, f"has a feature that is not a list of integers: {name!r}")
-        found[name] = entry.value.int64_list.value
-    if not found:
+        lists[name] = entry.value.int64_list.value
+    if not lists:
         raise ExampleError(row, "is not a tf.train.Example, or has no features")
-    return found
+    return lists
 
 
 def frame(contents: Iterable[bytes]) -> bytes:
