@@ -142,8 +142,7 @@ def _as_object(report: Report, fix: Fix) -> dict[str, object]:
         "counts": dict(sorted(report.findings.counts.items())),
         "findings": [
             {
-                "file": report.places.find(finding.line)[0],
-                "line": report.places.find(finding.line)[1],
+                **dict(zip(("file", "line"), report.places.find(finding.line), strict=True)),
                 "code": finding.code,
                 "severity": CHECKS[finding.code].severity,
                 "fixable": report.is_fixable(finding.code),

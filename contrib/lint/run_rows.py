@@ -4,7 +4,7 @@ rows are columns.
 
 import sqlite3
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -250,19 +250,11 @@ class RunRows:
             PreflightError: the file cannot be read.
         """
         seen: set[bytes] = set()
-        current: TopicRows | None = None
-        for number, columns in self._rows():
-            if current is None or columns[self._query_at] != current.query_id:
-                if current is not None:
-                    yield current
-                current = self._topic(columns[self._query_at])
-                if current.query_id in seen:
-                    raise TopicReturnsError
-                seen.add(current.query_id)
-            current.rows.append(columns)
-            current.lines.append(number)
-        if current is not None:
-            yield current
+        for query_id, rows in groupby(self._rows(), lambda row: row[1][self._query_at]):
+            if query_id in seen:
+                raise TopicReturnsError
+            seen.add(query_id)
+            yield self._topic(rows)
 
     def gathered(self) -> Iterator[TopicRows]:
         """Each topic, in the order of their first rows, after the whole file was read into a
@@ -284,19 +276,17 @@ class RunRows:
             database.execute("CREATE TABLE rows (topic, line, columns)")
             database.executemany("INSERT INTO rows VALUES (?, ?, ?)", numbered())
             stored = database.execute("SELECT topic, line, columns FROM rows ORDER BY topic, line")
-            for _, group in groupby(stored, itemgetter(0)):
-                rows = [(line, columns.split(b"\t")) for _, line, columns in group]
-                topic = self._topic(rows[0][1][self._query_at])
-                topic.lines, topic.rows = (
-                    [line for line, _ in rows],
-                    [columns for _, columns in rows],
-                )
+            for _, rows in groupby(stored, itemgetter(0)):
+                topic = self._topic((line, columns.split(b"\t")) for _, line, columns in rows)
                 topic.returns = returns.get(topic.query_id, ())
                 yield topic
 
-    def _topic(self, query_id: bytes) -> TopicRows:
+    def _topic(self, rows: Iterable[tuple[int, list[bytes]]]) -> TopicRows:
+        """The topic of some rows with their numbers."""
+        lines, columns = map(list, zip(*rows, strict=True))
         assert self.format is not None
-        return TopicRows(query_id, self.format, places=self.places)
+        query_id = columns[0][self._query_at]
+        return TopicRows(query_id, self.format, columns, lines, places=self.places)
 
     def _rows(self) -> Iterator[tuple[int, list[bytes]]]:
         for place, file in enumerate(self._files):

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS
-from beamrank.storage.documents import parse_json, read_at_most, usable
+from beamrank.storage.documents import read_usable
 from models.architectures.encoder.family import check_types
 from models.architectures.encoder.shape import EncoderShape, Layers, Size
 from models.architectures.families import CLASSIFIER, TOKEN_TYPES, bert_shape, bert_tensors
@@ -70,15 +70,12 @@ def read_config(path: str) -> OriginalConfig:
         PreflightError: it is missing or invalid.
     """
     try:
-        values = parse_json(read_at_most(path, _MOST_JSON_BYTES))
+        return read_usable(OriginalConfig, path, _MOST_JSON_BYTES)
     except OSError as error:
         raise PreflightError(
             f"cannot read {path}: {error.strerror}. Give the bert_config.json that the checkpoint "
             "was trained with: --config"
         ) from error
-    except ValueError as error:
-        raise PreflightError(f"{path} is not valid JSON: {error}") from error
-    return usable(OriginalConfig, values, f"{path}, the configuration of BERT,")
 
 
 def tensorflow_name(name: str) -> str:

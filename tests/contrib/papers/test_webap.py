@@ -174,11 +174,11 @@ def test_webap_refuses_every_truncated_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"queries": []}', ", line 1: a JSON object"),
-        ('{"queries": [{"number": "701"}]}', ", query 1: it is not an object with"),
+        ("[]", " cannot be used: "),
+        ('{"queries": [{"number": "701"}]}', " cannot be used: queries.0.text: "),
         (
             '{"queries": [{"number": "701", "text": "a"},\n{"number": "701", "text": "b"}]}',
-            ", query 2: the query",
+            ", query 2: the id",
         ),
         ('{"queries": [\n{"number"', ", line 2: not valid JSON"),
     ],
