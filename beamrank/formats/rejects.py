@@ -84,6 +84,11 @@ class Rejects:
             if len(self.rows) < MOST_ROWS:
                 self.rows.append((file, row))
 
+    def join(self, more: "Rejects") -> None:
+        """Adds the rows of another process."""
+        self.count += more.count
+        self.rows += more.rows[: MOST_ROWS - len(self.rows)]
+
     @property
     def too_many(self) -> bool:
         """Whether there are more than the limit."""

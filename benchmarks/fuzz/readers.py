@@ -231,7 +231,7 @@ def stored_rows(path: str) -> int:
 
 def records(path: str) -> int:
     """TFRecord examples."""
-    bad = tfrecord.BadRows()
+    bad = Rejects("examples", NO_LIMIT)
     ranges = tfrecord.record_ranges(path, 2)
     contents = [
         content for records_of in ranges for _, content in tfrecord.read_records(records_of, bad)

@@ -15,6 +15,7 @@ import typer
 
 from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.formats.qrels import read_qrels
+from beamrank.formats.rejects import Rejects
 from beamrank.machine import usable_cores
 from beamrank.notes import Progress, counted
 from beamrank.ranking.input_layout import InputLimits, Truncation
@@ -33,7 +34,6 @@ from contrib.tensorflow2019.examples.sources import (
     several,
     write_part,
 )
-from contrib.tensorflow2019.examples.tfrecord import BadRows
 from contrib.tensorflow2019.source import empty_place
 from models.checkpoints.checkpoint import fetch_tokenizer
 from models.tokenizers.bert import BertTokenizer
@@ -163,7 +163,7 @@ def convert_examples(
             f"the sources {', '.join(sources)} would be written to the same files, "
             f"dataset_{names[0]}{WRITERS[to][0]}: convert them one by one"
         )
-    bad = BadRows()
+    bad = Rejects("examples", max_bad_rows)
     labelled: bool | None = (
         None  # whether the qrels gave any relevant example; None if no source uses them
     )
@@ -186,7 +186,7 @@ def convert_examples(
                         f"no candidate of {source} is relevant by the qrels: each of its labels "
                         "is 0"
                     )
-            if bad.count > max_bad_rows:
+            if bad.too_many:
                 raise DataError(
                     f"{_described(bad)}. More than max_bad_rows {max_bad_rows}: nothing was written"
                 )
@@ -206,7 +206,7 @@ def convert_examples(
 
 
 def _write(
-    parts: Sequence[Part], base: Path, to: str, work: Path, bad: BadRows, in_order: Map
+    parts: Sequence[Part], base: Path, to: str, work: Path, bad: Rejects, in_order: Map
 ) -> tuple[int, int]:
     """Writes the parts of a source: Parquet to a file each, the others to one file.
 
@@ -220,7 +220,7 @@ def _write(
     for number, ((path, _), (count, relevant, more)) in enumerate(
         zip(numbered, written, strict=True)
     ):
-        bad.add(more.first, more.count)
+        bad.join(more)
         total, total_relevant = total + count, total_relevant + relevant
         if not count:
             continue
@@ -255,6 +255,5 @@ def _set_name(source: str) -> str:
     return match[1] if match else "dev"
 
 
-def _described(bad: BadRows) -> str:
-    first = "; ".join(f"{row.place} {row.reason}" for row in bad.first)
-    return f"rows that could not be used: {bad.count:,} (first: {first})"
+def _described(bad: Rejects) -> str:
+    return f"rows that could not be used: {bad.count:,} (first: {'; '.join(bad.examples)})"

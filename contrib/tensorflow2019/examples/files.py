@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.decode.parquet import ParquetFile, batches_of
+from beamrank.formats.rejects import Rejects
 from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as, open_stream
 from contrib.tensorflow2019.examples.tfrecord import (
-    BadRows,
     ExampleError,
     Feature,
     RecordRange,
@@ -99,7 +99,7 @@ class StoredExamples:
     ids_offset: int | None = None
     vocab_size: int | None = None
 
-    def tables(self, bad: BadRows) -> Iterator[pa.Table]:
+    def tables(self, bad: Rejects) -> Iterator[pa.Table]:
         """The examples in tables: ids, where there are some, and features. Damaged records are
         added to `bad`.
 
@@ -140,7 +140,7 @@ class StoredExamples:
         counts = column.value_lengths().to_numpy() if is_list else np.ones(len(column))
         return numbers.cast(pa.int64(), safe=False).to_numpy(), counts.astype(np.int64)
 
-    def _read_records(self, some: RecordRange, bad: BadRows) -> Iterator[pa.Table]:
+    def _read_records(self, some: RecordRange, bad: Rejects) -> Iterator[pa.Table]:
         ids = None if self.ids_offset is None else _read_ids(self.url, self.ids_offset)
         records, read = read_records(some, bad), some.first
         while group := list(islice(records, _BATCH_EXAMPLES)):

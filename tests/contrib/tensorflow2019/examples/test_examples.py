@@ -14,6 +14,7 @@ from transformers import BertTokenizer
 
 from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units
+from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.notes import SILENT
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import Topic
@@ -21,7 +22,7 @@ from contrib.tensorflow2019.examples.command import convert_examples
 from contrib.tensorflow2019.examples.files import kind_of, stored_examples
 from contrib.tensorflow2019.examples.layout import ExampleSettings
 from contrib.tensorflow2019.examples.sources import Conversion, ScanPart, scan_path, write_query_ids
-from contrib.tensorflow2019.examples.tfrecord import BadRows, encode, frame
+from contrib.tensorflow2019.examples.tfrecord import encode, frame
 from models.checkpoints.checkpoint import fetch_tokenizer, resolve_checkpoint
 from tests import ROOT
 from tests.support.models import tensorflow_examples
@@ -97,7 +98,9 @@ def _convert(
         return []
     path = next(str(path) for path in written if path.suffix == ".tf")
     tables = [
-        table for stored in stored_examples(path, "tfrecord") for table in stored.tables(BadRows())
+        table
+        for stored in stored_examples(path, "tfrecord")
+        for table in stored.tables(Rejects("examples", NO_LIMIT))
     ]
     return [row for table in tables for row in table.to_pylist()]
 
@@ -315,7 +318,7 @@ def test_damaged_record_is_left_out_with_its_ids(top1000, tmp_path):
     content = bytearray(path.read_bytes())
     content[20] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"record 0 .*byte 0, "):
+    with pytest.raises(DataError, match=r"record 0 .*byte 0: "):
         _convert(path, tmp_path / "none")
     assert _convert(path, tmp_path / "rest", max_bad_rows=1) == examples[1:]
 
@@ -361,7 +364,7 @@ def test_example_that_the_original_code_cannot_have_written_is_named(
     (stored,) = stored_examples(str(path), kind_of(str(path)) or "", vocab_size=30_522)
     unit = "record" if file == "tfrecord" else "row"
     with pytest.raises(DataError, match=rf"{unit} 3 \(from 0\) .*{reason}"):
-        list(stored.tables(BadRows()))
+        list(stored.tables(Rejects("examples", NO_LIMIT)))
 
 
 def test_tfrecord_compressed_by_tensorflow_is_read_under_any_name(top1000, tmp_path):

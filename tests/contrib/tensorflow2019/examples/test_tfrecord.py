@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.errors import DataError
+from beamrank.formats.rejects import NO_LIMIT, Rejects
 from contrib.tensorflow2019.examples.tfrecord import (
-    BadRows,
     ExampleError,
     RecordRange,
     decode,
@@ -42,7 +42,7 @@ def test_frames_are_those_of_beam(contents):
 def test_ranges_have_all_records(tmp_path, records):
     path = tmp_path / "a.tf"
     path.write_bytes(frame(_CONTENTS))
-    bad = BadRows()
+    bad = Rejects("examples", NO_LIMIT)
     ranges = record_ranges(str(path), records)
     assert len(ranges) == -(-len(_CONTENTS) // records)
     assert [each for some in ranges for each in read_records(some, bad)] == list(
@@ -56,11 +56,11 @@ def test_damaged_content_is_one_bad_record(tmp_path):
     content = bytearray(frame(_CONTENTS))
     content[content.index(b"x" * 300) + 7] ^= 1
     path.write_bytes(content)
-    bad = BadRows()
+    bad = Rejects("examples", NO_LIMIT)
     (some,) = record_ranges(str(path), 100)
     assert [number for number, _ in read_records(some, bad)] == [0, 1, 3, 4]
-    assert [(row.place, row.reason) for row in bad.first] == [
-        (f"{path}: record 2 (from 0), at byte 37,", "has a wrong checksum")
+    assert [(row.place, row.reason) for _, row in bad.rows] == [
+        (f"{path}: record 2 (from 0), at byte 37", "it has a wrong checksum")
     ]
 
 
@@ -70,7 +70,7 @@ def test_damaged_length_ends_the_file(tmp_path, at):
     content = bytearray(frame(_CONTENTS))
     content[at] ^= 0x10
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"record 2 .*byte 37, "):
+    with pytest.raises(DataError, match=r"record 2 .*byte 37: "):
         record_ranges(str(path), 100)
 
 
@@ -82,10 +82,10 @@ def test_truncation_is_found_at_every_byte(tmp_path):
     }
     for size in {*range(len(content))} - borders:
         path.write_bytes(content[:size])
-        with pytest.raises(DataError, match=r"at byte \d+, is truncated"):
+        with pytest.raises(DataError, match=r"at byte \d+: it is truncated"):
             record_ranges(str(path), 100)
         with pytest.raises(DataError, match="is truncated"):
-            list(read_records(RecordRange(str(path), 0, 0, 100), BadRows()))
+            list(read_records(RecordRange(str(path), 0, 0, 100), Rejects("examples", NO_LIMIT)))
 
 
 @pytest.mark.parametrize("beginning", [b"", b"PAR1", b"1\t2\tquery\tpassage", bytes(16)])
