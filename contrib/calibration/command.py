@@ -36,7 +36,6 @@ from pipelines.commands.arguments import (
     ResultFormat,
     RunFolder,
     ScoredStage,
-    judgments_of,
     one_of,
     open_runs,
     option,
@@ -96,7 +95,9 @@ def calibrate(
         raise ConfigError(f"--precision {precision:g} must be a share between 0 and 1, such as 0.9")
     runs = open_runs(folder)
     name = scored_stage(runs, stage)
-    judgments = judgments_of(runs, qrels)
+    judgments = qrels or runs.config.qrels
+    if judgments is None:
+        raise ConfigError(f"the run in {folder} has no judgments: give --qrels")
     into = (
         storage.absolute(output)
         if output

@@ -39,7 +39,6 @@ from pipelines.commands.arguments import (
     ScoredStage,
     Verbose,
     console_progress,
-    judgments_of,
     one_of,
     open_runs,
     option,
@@ -110,7 +109,9 @@ def negatives(
         *(rel, range_min, range_max, max_score, absolute_margin, relative_margin),
         *(num_negatives, sampling_strategy, seed, output_format, output_scores, ids),
     )
-    judgments, shards = judgments_of(runs, qrels), len(runs.plan.shards)
+    judgments, shards = qrels or runs.config.qrels, len(runs.plan.shards)
+    if judgments is None:
+        raise ConfigError(f"the run in {folder} has no judgments: give --qrels")
     if (
         find_taken(runs.config.corpus, [output, storage.join(output, f"part.{_ENDING}")])
         is not None

@@ -208,14 +208,6 @@ def scored_stage(runs: "PlanRuns", wanted: str | None) -> str:
     )
 
 
-def judgments_of(runs: "PlanRuns", given: str | None) -> str:
-    """The given judgments, or else the run's own; raises ConfigError where it has none."""
-    qrels = given or runs.config.qrels
-    if qrels is None:
-        raise ConfigError(f"the run in {runs.plan.output} has no judgments: give --qrels")
-    return qrels
-
-
 def check_run_output(output: str, runs: Sequence[str]) -> None:
     """Refuses an output of a run made of others that is one of these, a folder, or not a lasting
     file.
