@@ -48,23 +48,19 @@ def render(results: Figures) -> str:
 
 def _tables(figures: Figures, nested: bool = True) -> Iterator[str]:
     """A table of the plain figures, then one of each group."""
-    groups = {name: value for name, value in figures.items() if nested and _is_group(value)}
+    groups = {
+        name: value for name, value in figures.items() if nested and isinstance(value, list | dict)
+    }
     plain = [(name, value) for name, value in figures.items() if name not in groups]
     yield table([{"": _words(name), "value": value} for name, value in plain])
     for name, group in groups.items():
-        if isinstance(group, list):
-            yield table(group)
-        else:
-            yield table(
-                [
-                    {name: key, **(value if isinstance(value, dict) else {"value": value})}
-                    for key, value in group.items()
-                ]
-            )
-
-
-def _is_group(value: object) -> bool:
-    return isinstance(value, list | dict)
+        rows = group
+        if isinstance(group, dict):
+            rows = [
+                {name: key, **(value if isinstance(value, dict) else {"value": value})}
+                for key, value in group.items()
+            ]
+        yield table(rows)
 
 
 def table(rows: Sequence[Figures]) -> str:

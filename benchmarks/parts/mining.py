@@ -92,17 +92,14 @@ def _write_corpus(path: Path, passages: int) -> None:
 
 
 def _write_config(folder: Path) -> Path:
-    collection = {
-        "topics": {"path": "fold-*.qrels", "format": "car-qrels"},
-        "qrels": "fold-*.qrels",
-    }
     values = {
         "recipe": "car",
         "start": "embedded:mono",
         "data": {
             "corpus": {"path": "corpus.tsv", "format": "tsv"},
             "run": "run.trec",
-            **collection,
+            "topics": {"path": "fold-*.qrels", "format": "car-qrels"},
+            "qrels": "fold-*.qrels",
         },
         "input": {"max_length": 64, "max_query_length": 32},
         "optimizer": {"steps": _STEPS, "warmup_steps": 1, "batch_size": _BATCH},
