@@ -94,10 +94,10 @@ def test_squad_gives_first_pre_and_dev_questions(archive: Path):
 
 
 def test_nfcorpus_gives_the_judged_queries_of_a_split(tmp_path: Path):
-    found = read_nfcorpus(save_nfcorpus(tmp_path / "nfcorpus.zip"), "test")
-    assert found.passages == (("d0", "doc 0"), ("d1", "doc 1"))
-    assert found.topics == tuple((f"q{n}", f"query {n}") for n in range(9))
-    assert found.qrels["q3"] == {"d0": 2, "d1": 2}
+    collection = read_nfcorpus(save_nfcorpus(tmp_path / "nfcorpus.zip"), "test")
+    assert collection.passages == (("d0", "doc 0"), ("d1", "doc 1"))
+    assert collection.topics == tuple((f"q{n}", f"query {n}") for n in range(9))
+    assert collection.qrels["q3"] == {"d0": 2, "d1": 2}
 
 
 def test_smaller_topic_sample_is_part_of_a_larger_one(archive: Path):
@@ -380,12 +380,12 @@ def test_targets_are_linear_seconds_and_a_flat_launcher(seconds, met):
         steps = {"tokenize": {**step, "launcher_peak_mib": 9 * peak}, "runs": step}
         return {"topics": count, "steps": steps, "evaluate_seconds": spent}
 
-    found = topics.targets(
+    limits = topics.targets(
         "local", [row(1000, 1, 500), row(100_000, 10.0, 600), row(1_000_000, seconds, 1500)]
     )
-    assert len(found) == 7
-    assert found[0].met
-    assert {each.met for each in found[1:]} == {met}
+    assert len(limits) == 7
+    assert limits[0].met
+    assert {target.met for target in limits[1:]} == {met}
     assert len(topics.targets("local", [row(1000, 1, 500), row(10_000, 2, 2000)])) == 1
     assert not topics.targets("flink", [row(1000, 1, 500), row(10_000, 2, 700)])[0].met
 

@@ -47,28 +47,28 @@ def _refusal(path: Path, content: str | bytes) -> str:
 def test_nfl6_has_one_answer_a_question(tmp_path, name):
     content = _text(_ROWS).encode()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    found = read_nfl6(str(tmp_path / name))
-    (part,) = found.parts
+    collection = read_nfl6(str(tmp_path / name))
+    (part,) = collection.parts
     assert part.topics == [
         Topic("2020338", "Why did the US invade?"),
         Topic("1195064", "How do you cook a rib roast?"),
     ]
-    assert list(found.docs) == [
+    assert list(collection.docs) == [
         Doc("2020338", "A small group \u201cof hawks\u201d.\nIt was simple."),
         Doc("1195064", "Slowly."),
     ]
     assert part.relevance == {"2020338": {"2020338": 1}, "1195064": {"1195064": 1}}
     assert not part.candidates
-    assert not found.left_out
+    assert not collection.left_out
 
 
 def test_nfl6_counts_questions_without_a_text(tmp_path):
     (tmp_path / "nfL6.json").write_text(
         _text([*_ROWS, _row("3", " \n", "b"), _row("4", "c", "\t")])
     )
-    found = read_nfl6(str(tmp_path / "nfL6.json"))
-    assert found.left_out == {"questions without a text or an answer": 2}
-    assert len(found.parts[0].topics) == 2
+    collection = read_nfl6(str(tmp_path / "nfL6.json"))
+    assert collection.left_out == {"questions without a text or an answer": 2}
+    assert len(collection.parts[0].topics) == 2
 
 
 @pytest.mark.parametrize(
