@@ -6,9 +6,9 @@ Without a PART: the cascade and its parts on SQuAD (tokenize, retrieve, mono, ru
 results/squad.json and results/performance.md. Each of these is also a PART by itself; parts with
 the same settings on the same machine are combined in one file. `scale`: how the join grows with the
 corpus and the candidates. `topics`: how a job grows with its topics. `engines`: the time that each
-runner needs per shard. `attention`: the compiled attention beside torch's. `report`: seconds and
-memory of `beamrank report`. `examples`: those of `beamrank convert msmarco` on a top1000 file.
-`mining`: those of a training that starts with tens of millions of pairs.
+runner needs per shard. `report`: seconds and memory of `beamrank report`. `examples`: the same of
+`beamrank convert msmarco` on a top1000 file. `mining`: the same of a training that starts with tens
+of millions of pairs. `tables`: the readers of docs, runs and qrels.
 """
 
 import argparse
@@ -33,7 +33,6 @@ _SYNTHETIC = {
     "scale": ("k",),
     "topics": (),
     "engines": ("shards", "rounds"),
-    "attention": ("rounds",),
     "report": ("queries", "k"),
     "examples": ("queries", "k"),
     "mining": ("mined_pairs",),
@@ -85,7 +84,7 @@ def _measure(options: argparse.Namespace, work: Path, command: str) -> None:
     name: str = options.part
     if name in _SYNTHETIC:
         output = options.output or _RESULTS / f"{name}.json"
-        values = {each: getattr(options, each) for each in _SYNTHETIC[name]}
+        values = {option: getattr(options, option) for option in _SYNTHETIC[name]}
         file = results.Results(output, "synthetic passages", values, command)
         options.measured = file.figures
         _write(file, _module(name).measure(options, work), None)
@@ -95,14 +94,12 @@ def _measure(options: argparse.Namespace, work: Path, command: str) -> None:
             f"{options.squad} does not exist: give --squad, a tar.gz of SQuAD 1.1 as the pages of "
             "its explorer (train/*.html, dev/*.html)"
         )
-    settings = Settings(
-        options.questions, options.pairs, tuple(options.memory_topics), options.rounds
-    )
+    settings = Settings(options.questions, options.pairs, options.memory_topics, options.rounds)
     workspace = Workspace(work, options.squad, settings)
     output = options.output or _RESULTS / "squad.json"
     file = results.Results(output, "SQuAD 1.1", workspace.describe(), command, SQUAD_PARTS)
     chosen = SQUAD_PARTS if name == "all" else [name]
-    _write(file, ((each, _module(each).measure(workspace)) for each in chosen), options.report)
+    _write(file, ((part, _module(part).measure(workspace)) for part in chosen), options.report)
 
 
 def _module(part: str) -> Any:

@@ -22,18 +22,18 @@ _CPU_EXTENSIONS = (
 
 def measured_on() -> dict[str, Any]:
     """The processor, memory, accelerator, system and versions."""
-    found = describe_machine()
+    machine = describe_machine()
     flags = next(cpu_info("flags|Features"), "").split()
     return {
-        "cpu": found.processor,
+        "cpu": machine.processor,
         "cpu_extensions": [name for name in _CPU_EXTENSIONS if name in flags],
-        "cores": found.cores,
-        "memory_gib": found.memory_gib,
-        "gpu": ", ".join(found.gpus) or None,
-        "system": found.system,
-        "python": found.python,
+        "cores": machine.cores,
+        "memory_gib": machine.memory_gib,
+        "gpu": ", ".join(machine.gpus) or None,
+        "system": machine.system,
+        "python": machine.python,
         "java": java_home().version,
-        "libraries": {**found.libraries, **{name: version(name) for name in _COMPARED}},
+        "libraries": {**machine.libraries, **{name: version(name) for name in _COMPARED}},
     }
 
 

@@ -141,11 +141,11 @@ def measure(work: Path, folder: str) -> Part:
         nice = ["nice", "-n", "19", sys.executable, "-m"]
         command = [*nice, "mutmut", "run", "--max-children", "1", *left]
         subprocess.run(command, cwd=work, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    found = {name: outcome for name, outcome in outcomes(work, folder).items() if name in drawn}
-    counts = dict(Counter(status for status, _ in found.values()).most_common())
-    survivors = sorted(name for name, (status, _) in found.items() if status not in _NOTICED)
-    shown = {"seed": _SEED, "mutants": len(names), "drawn": len(drawn), "run": len(found), **counts}
-    seconds = round(sum(each for _, each in found.values()), 1)
+    ran = {name: outcome for name, outcome in outcomes(work, folder).items() if name in drawn}
+    counts = dict(Counter(status for status, _ in ran.values()).most_common())
+    survivors = sorted(name for name, (status, _) in ran.items() if status not in _NOTICED)
+    shown = {"seed": _SEED, "mutants": len(names), "drawn": len(drawn), "run": len(ran), **counts}
+    seconds = round(sum(seconds for _, seconds in ran.values()), 1)
     return Part({**shown, "seconds_of_tests": seconds, "not_killed": survivors})
 
 

@@ -6,19 +6,21 @@ Each runs in a process of its own (`subprocess_meter.run_apart`).
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from beamrank.records import Topic
 from benchmarks.engine.sorted_batches import log_odds_of
 from models.lucene import jvm
 
 Hits = dict[str, list[tuple[str, float]]]
-Pair = tuple[str, str]
+Pair = tuple[str, ...]
+MAX_LENGTH = 512
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,19 @@ class Searched:
     first_seconds: float
     second_seconds: float
     hits: Hits
+
+
+def timed_searches(
+    load: Callable[[], Any], search: Callable[[Any], Any]
+) -> tuple[tuple[float, float, float], Any]:
+    """Seconds to load a searcher and of two searches with it, and what the first one gave."""
+    start = time.perf_counter()
+    searcher = load()
+    loaded = time.perf_counter()
+    hits = search(searcher)
+    first = time.perf_counter()
+    search(searcher)
+    return (loaded - start, first - loaded, time.perf_counter() - first), hits
 
 
 def search_pyserini(
@@ -53,28 +68,36 @@ def _search_pyserini(
 ) -> Searched:
     from pyserini.search.lucene import LuceneSearcher
 
-    start = time.perf_counter()
-    searcher = LuceneSearcher(index)
-    searcher.set_bm25(*bm25)
-    opened = time.perf_counter()
-    hits = _batch_search(searcher, topics, k, threads)
-    first = time.perf_counter()
-    _batch_search(searcher, topics, k, threads)
-    return Searched(opened - start, first - opened, time.perf_counter() - first, hits)
+    query_ids, texts = map(list, zip(*topics, strict=True))
+
+    def load() -> Any:
+        searcher = LuceneSearcher(index)
+        searcher.set_bm25(*bm25)
+        return searcher
+
+    def search(searcher: Any) -> Hits:
+        hits = searcher.batch_search(texts, query_ids, k=k, threads=threads)
+        return {query_id: [(hit.docid, hit.score) for hit in own] for query_id, own in hits.items()}
+
+    seconds, hits = timed_searches(load, search)
+    return Searched(*seconds, {query_id: own for query_id, own in hits.items() if own})
 
 
-def _batch_search(searcher: Any, topics: Sequence[Topic], k: int, threads: int) -> Hits:
-    found = searcher.batch_search(
-        [topic.text for topic in topics], [topic.query_id for topic in topics], k=k, threads=threads
-    )
-    return {query_id: [(hit.docid, hit.score) for hit in hits] for query_id, hits in found.items()}
+def hits_of(part: pa.Table) -> Hits:
+    """The hits in a part of the retrieve stage."""
+    hits: Hits = {}
+    for row in part.to_pylist():
+        hits.setdefault(row["query_id"], []).append((row["doc_id"], row["score"]))
+    return hits
 
 
 @dataclass(frozen=True)
 class CrossEncoderSetting:
-    """Settings of a CrossEncoder; the defaults are those of the library."""
+    """Settings of a CrossEncoder, by default the library's; a batch size of None follows from the
+    number of inputs.
+    """
 
-    batch_size: int = 32
+    batch_size: int | None = 32
     dtype: str = "float32"
     attention: str = "sdpa"
 
@@ -88,18 +111,16 @@ class CrossEncoderPeer:
     itself.
     """
 
-    def __init__(
-        self, folder: str, setting: CrossEncoderSetting, device: str, max_length: int
-    ) -> None:
+    def __init__(self, folder: str, setting: CrossEncoderSetting, device: str) -> None:
         """Loads the checkpoint, without the sigmoid that the library would apply."""
         import torch
         from sentence_transformers import CrossEncoder
 
-        self._batch_size = setting.batch_size
+        self.batch_size = setting.batch_size or 1
         self._model = CrossEncoder(
             folder,
             device=device,
-            max_length=max_length,
+            max_length=MAX_LENGTH,
             activation_fn=torch.nn.Identity(),
             model_kwargs={"dtype": setting.dtype, "attn_implementation": setting.attention},
         )
@@ -107,8 +128,8 @@ class CrossEncoderPeer:
     def tokens(self, pairs: Sequence[Pair]) -> int:
         """The tokens of the distinct inputs of the model."""
         inputs: set[tuple[int, ...]] = set()
-        for start in range(0, len(pairs), self._batch_size):
-            batch = self._model.preprocess(list(pairs[start : start + self._batch_size]))
+        for start in range(0, len(pairs), self.batch_size):
+            batch = self._model.preprocess(list(pairs[start : start + self.batch_size]))
             for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True):
                 inputs.add(tuple(ids[: mask.sum()].tolist()))
         return sum(map(len, inputs))
@@ -116,6 +137,6 @@ class CrossEncoderPeer:
     def score(self, pairs: Sequence[Pair]) -> npt.NDArray[np.float32]:
         """float32[n] log-odds."""
         logits: npt.NDArray[np.float32] = self._model.predict(
-            list(pairs), batch_size=self._batch_size, show_progress_bar=False
+            list(pairs), batch_size=self.batch_size, show_progress_bar=False
         )
         return log_odds_of(logits.reshape(len(pairs), -1))

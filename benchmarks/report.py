@@ -37,37 +37,34 @@ def render(results: Figures) -> str:
     targets = [target for part in parts.values() for target in part["targets"]]
     shown += [
         "## Targets\n",
-        _table([{**each, "met": "yes" if each["met"] else "**no**"} for each in targets]),
+        table([{**target, "met": "yes" if target["met"] else "**no**"} for target in targets]),
     ]
     for name, part in parts.items():
         shown += [f"## {_SECTIONS[name]}\n", *_tables(part["figures"])]
     when = ("date", "seconds", "load_average_before", "command")
     rows = [{"part": name, **{key: part[key] for key in when}} for name, part in parts.items()]
-    return "\n".join([*shown, "## When\n", _table(rows)])
+    return "\n".join([*shown, "## When\n", table(rows)])
 
 
 def _tables(figures: Figures, nested: bool = True) -> Iterator[str]:
     """A table of the plain figures, then one of each group."""
-    groups = {name: value for name, value in figures.items() if nested and _is_group(value)}
+    groups = {
+        name: value for name, value in figures.items() if nested and isinstance(value, list | dict)
+    }
     plain = [(name, value) for name, value in figures.items() if name not in groups]
-    yield _table([{"": _words(name), "value": value} for name, value in plain])
+    yield table([{"": _words(name), "value": value} for name, value in plain])
     for name, group in groups.items():
-        if isinstance(group, list):
-            yield _table(group)
-        else:
-            yield _table(
-                [
-                    {name: key, **(value if isinstance(value, dict) else {"value": value})}
-                    for key, value in group.items()
-                ]
-            )
+        rows: Any = group
+        if isinstance(group, dict):
+            rows = [
+                {name: key, **(value if isinstance(value, dict) else {"value": value})}
+                for key, value in group.items()
+            ]
+        yield table(rows)
 
 
-def _is_group(value: object) -> bool:
-    return isinstance(value, list | dict)
-
-
-def _table(rows: Sequence[Figures]) -> str:
+def table(rows: Sequence[Figures]) -> str:
+    """A table of Markdown, with the columns that any row has."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     lines = [map(_words, names), ["---"] * len(names)]
     lines += [[_cell(row.get(name)) for name in names] for row in rows]
@@ -80,7 +77,7 @@ def _words(name: str) -> str:
 
 def _cell(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_cell(each)}" for name, each in value.items())
+        return ", ".join(f"{name} {_cell(item)}" for name, item in value.items())
     if isinstance(value, list):
         return ", ".join(map(_cell, value))
     if isinstance(value, int):

@@ -52,7 +52,7 @@ class Results:
         command: str,
         order: Sequence[str] = (),
     ) -> None:
-        """Reads the file; the load of the machine is that of now, before anything is measured.
+        """Reads the file; takes the load of the machine now, before anything is measured.
 
         Args:
             path: the file.
@@ -66,12 +66,12 @@ class Results:
         same = {"benchmark": benchmark, "machine": measured_on(), "settings": settings}
         self._document: dict[str, Any] = {**same, "parts": {}}
         if path.exists():
-            found: dict[str, Any] = json.loads(path.read_text())
-            if all(found.get(key) == value for key, value in same.items()):
-                self._document = found
+            stored: dict[str, Any] = json.loads(path.read_text())
+            if all(stored.get(key) == value for key, value in same.items()):
+                self._document = stored
 
     def figures(self, name: str) -> dict[str, Any]:
-        """Those of a part that was measured before; empty without one."""
+        """The figures of a part that was measured before; empty without one."""
         return dict(self._document["parts"].get(name, {}).get("figures", {}))
 
     def write(self, name: str, part: Part, seconds: float) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def command_line(module: str, arguments: Sequence[str]) -> str:
     Of an absolute path, only the last name is shown.
     """
     pairs = zip(["", *arguments], arguments, strict=False)
-    shown = [each for before, each in pairs if not _PLACES & {before, each.partition("=")[0]}]
+    shown = [word for before, word in pairs if not _PLACES & {before, word.partition("=")[0]}]
     return " ".join(
         [f"python -m {module}", *(_WHOLE_PATH.sub(r"\1", argument) for argument in shown)]
     )

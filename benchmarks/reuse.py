@@ -1,18 +1,15 @@
 """What a run costs after an earlier one, when a part of its inputs or a setting changed.
 
-    python -m benchmarks.reuse --folder FOLDER [--only fresh "5 % new topics" ...] [--compare]
+    python -m benchmarks.reuse --folder FOLDER [--only fresh "5 % new topics" ...]
 
 SQuAD's passages, by default mono.k 1,000 and duo.k 50. Each change is a `beamrank run` into a copy
-of an earlier run's output, from which it reuses what it can. With --compare the same run is also
-done into an empty output, and the parts and runs of both are compared byte by byte. Rows are kept
-in FOLDER, so that changes can be measured one at a time.
+of an earlier run's output, from which it reuses what it can. Rows are kept in FOLDER, so that
+changes can be measured one at a time. `python -m benchmarks.differential reuse` compares bytes.
 """
 
 import json
 import shutil
-import time
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,19 +17,13 @@ import yaml
 
 from beamrank.commit.plan import read_plan
 from beamrank.commit.receipts import Receipt
-from beamrank.commit.shards import InputPart, ShardTask
 from beamrank.records import Doc
 from benchmarks.commands import parser_of
 from benchmarks.datasets.collection import Collection
 from benchmarks.datasets.squad import ARCHIVE, read_squad
 from benchmarks.outputs import sealed
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
-from models.scoring.answers import CONTENTS, Answered
-from models.stages.attempt import shard_inputs
-from models.stages.core import open_stage
-from models.stages.scoring import ScoringStage
 from tests.contrib.generators.cases import GENERATORS, save_generator
-from tests.support.runs import assert_as_fresh
 
 # One topic, or doc, of so many is another.
 _EVERY = 20
@@ -66,7 +57,7 @@ def changes(depth: int) -> Mapping[str, Change]:
     mono = {"mono": {"checkpoint": "embedded:mono", "k": half, "name": "docs"}}
     long = {**mono["mono"], "k": pairs, "name": "long", "segments": _segments(24, 4)}
     pooled, shifted, fewer = (
-        {"mono.segments": _segments(*each)} for each in ((24, 4), (12, 4), (24, 2))
+        {"mono.segments": _segments(*rule)} for rule in ((24, 4), (12, 4), (24, 2))
     )
     sampled = {"duo.aggregation": "sample", "duo.opponents": 5}
     prompted = {"mono": {**_PROMPTED, "k": pairs}, "duo": None, "input.max_length": 256}
@@ -98,9 +89,7 @@ def changes(depth: int) -> Mapping[str, Change]:
 
 
 Row = dict[str, Any]
-"""A run: its wall clock `seconds`, the `counts` of each stage's inferences, made and reused; and
-`same_bytes`, whether its parts and runs are those of a run into an empty output.
-"""
+"""A run: its wall clock `seconds`, and the `counts` of each stage's inferences, made and reused."""
 
 
 def _line(name: str, row: Row, fresh: float) -> str:
@@ -109,7 +98,7 @@ def _line(name: str, row: Row, fresh: float) -> str:
     stages = [f"{stage} {made:,} of {made + kept:,}" for stage, (made, kept) in counts.items()]
     made, kept = (sum(column) for column in zip(*counts.values(), strict=True))
     shares = f"{made / (made + kept):.1%} | {row['seconds']:.1f} | {row['seconds'] / fresh:.0%}"
-    return f"| {name} | {', '.join(stages)} | {shares} | {row.get('same_bytes', '')} |"
+    return f"| {name} | {', '.join(stages)} | {shares} |"
 
 
 def write_collections(folder: Path, squad: Collection, topics: int) -> None:
@@ -184,9 +173,9 @@ def measure(folder: Path, name: str, change: Change, settings: Mapping[str, Any]
             _run(folder / change.base, before, {**settings, **change.before})
         shutil.rmtree(output, ignore_errors=True)
         shutil.copytree(before, output)
-        done = {each.digest for receipts in _receipts(output).values() for each in receipts}
+        done = {receipt.digest for receipts in _receipts(output).values() for receipt in receipts}
     seconds = _run(folder / change.collection, output, {**settings, **change.keys})
-    counts = {stage: _made_and_kept(each, done) for stage, each in _receipts(output).items()}
+    counts = {stage: _made_and_kept(own, done) for stage, own in _receipts(output).items()}
     return {
         "seconds": seconds,
         "counts": {stage: both for stage, both in counts.items() if any(both)},
@@ -208,57 +197,21 @@ def _made_and_kept(receipts: Sequence[Receipt], done: Set[str]) -> tuple[int, in
     return made, asked - made
 
 
-def compare(folder: Path, name: str, change: Change, settings: Mapping[str, Any]) -> str:
-    """Whether the parts and runs after a change are those of a run into an empty output."""
-    fresh = _output(folder, f"{name} compared")
-    _run(folder / change.collection, fresh, {**settings, **change.keys})
-    try:
-        assert_as_fresh(_output(folder, name), fresh)
-    except AssertionError:
-        return "**no**"
-    return "yes"
-
-
 def _output(folder: Path, name: str) -> Path:
     return folder / "outputs" / name.replace(" ", "-").replace("%", "percent").replace("`", "")
 
 
 def _run(collection: Path, output: Path, keys: Mapping[str, Any]) -> float:
-    """The seconds of `beamrank run`, with those of its index where there is none."""
+    """The seconds of `beamrank run`, with its index where there is none."""
     sets = [word for key, value in keys.items() for word in ("--set", f"{key}={json.dumps(value)}")]
     return run_metered(
         [BEAMRANK, "run", collection / "config.yaml", "--output", output, *sets]
     ).seconds
 
 
-def lookup_share(output: Path) -> float:
-    """The time of looking scores up in an earlier part with all of them, over all time."""
-    plan = read_plan(str(output))
-    looked_up = scored = 0.0
-    for name in ("mono", "duo"):
-        stage, record = open_stage(plan.stages, name), plan.stage(name)
-        assert isinstance(stage, ScoringStage)
-        tasks = plan.tasks(record, [sealed(plan, each) for each in stage.inputs])
-        for task, receipt in zip(tasks, sealed(plan, name).receipts, strict=True):
-            looked_up += _lookup_seconds(stage, task, InputPart(plan.folder(name), receipt))
-            scored += receipt.seconds
-    return looked_up / scored
-
-
-def _lookup_seconds(stage: ScoringStage, task: ShardTask, part: InputPart) -> float:
-    """What reading an earlier part and looking all inputs up adds to a shard."""
-    inputs = shard_inputs(stage, task)
-    prepared = stage.prepare(inputs)
-    start = time.monotonic()
-    answers = stage.known_answers(part.read(), task.inputs[0].read(CONTENTS))
-    Answered.of(prepared, replace(inputs, earlier=[answers]).find)
-    return time.monotonic() - start
-
-
 _OPTIONS = {
     "--folder": (Path("build/reuse"), "of collections, outputs and rows"),
     "--only": (list(changes(1000)), "the changes"),
-    "--compare": (False, "do each run into an empty output too"),
     "--topics": (20, "how many"),
     "--depth": (1000, "mono.k"),
     "--max-length": (64, "input.max_length"),
@@ -279,18 +232,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folder, made = options.folder.resolve(), changes(options.depth)
     if not (folder / "first").exists():
         write_collections(folder, read_squad(options.squad), options.topics)
-    print("| change | inferences | of all | seconds | of fresh | same bytes |")
-    print("|---|---|---|---|---|---|")
+    print("| change | inferences | of all | seconds | of fresh |\n|---|---|---|---|---|")
     for name in options.only:
         path = folder / f"{_output(folder, name).name}.json"
         row: Row = json.loads(path.read_text()) if path.exists() else {}
         row = row or measure(folder, name, made[name], settings)
-        if options.compare and name != _FIRST:
-            row = {"same_bytes": compare(folder, name, made[name], settings), **row}
         path.write_text(json.dumps(row))
         fresh = json.loads((folder / f"{_FIRST}.json").read_text())
         print(_line(name, row, fresh["seconds"]), flush=True)
-    print(f"looking up, of the time of scoring: {lookup_share(_output(folder, _FIRST)):.2%}")
 
 
 if __name__ == "__main__":

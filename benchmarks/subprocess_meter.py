@@ -77,14 +77,14 @@ def run_metered(command: Sequence[str | Path], **environment: str) -> Usage:
 
 
 def _resident_bytes(process: psutil.Process) -> list[int]:
-    """The memory of the process, then that of each process that it started."""
-    found = [0]
+    """The memory of the process, then of the processes that it started."""
+    sizes = [0]
     with suppress(psutil.NoSuchProcess):
-        found[0] = process.memory_info().rss
-        for each in process.children(recursive=True):
+        sizes[0] = process.memory_info().rss
+        for child in process.children(recursive=True):
             with suppress(psutil.NoSuchProcess):
-                found.append(each.memory_info().rss)
-    return found
+                sizes.append(child.memory_info().rss)
+    return sizes
 
 
 def be_quiet() -> None:

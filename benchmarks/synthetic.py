@@ -2,7 +2,6 @@
 real text.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,13 @@ _RUN = {"query_id": pa.string(), "doc_id": pa.string(), "rank": pa.int32(), "sco
 _TREC = ("query_id", "Q0", "doc_id", "rank", "score", "tag")
 
 
-def write_corpus(path: Path, passages: int) -> None:
+def write_corpus(path: Path, passages: int, mean_words: int = _MEAN_WORDS) -> None:
     """Writes `passages` lines, id<TAB>text; a larger corpus begins with the smaller one.
 
     The texts come from a pool of 65,536; reading, hashing and tokenizing do not profit from the
     repetition.
     """
-    texts = list(_texts(_POOL, np.random.default_rng(_SEED)))
+    texts = _texts(mean_words)
     with path.open("w", encoding="ascii") as file:
         for start in range(0, passages, _ROWS_AT_ONCE):
             numbers = range(start, min(start + _ROWS_AT_ONCE, passages))
@@ -41,19 +40,25 @@ def write_corpus(path: Path, passages: int) -> None:
 
 
 def write_config(
-    folder: Path, corpus: Path, passages: int, topics: int, k: int, **more: Any
+    folder: Path,
+    corpus: Path,
+    passages: int,
+    topics: int,
+    k: int,
+    run: str = "given.trec",
+    **more: Any,
 ) -> Path:
-    """Writes a configuration with topics and a run to a folder, for a corpus; `more` are further
-    keys.
+    """Writes a configuration with topics and a run to a folder, for a corpus; the ending of `run`
+    says its format, and `more` are further keys.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _write_topics(folder / "topics.tsv", topics)
-    write_run(folder / "given.trec", topics, k, passages)
+    _write_topics(folder / "topics.parquet", topics)
+    write_run(folder / run, topics, k, passages)
     values = {
         "run_tag": "synthetic",
         "corpus": {"path": str(corpus), "format": "tsv"},
-        "topics": {"path": "topics.tsv", "format": "tsv"},
-        "candidates": {"run": "given.trec", "k": k},
+        "topics": {"path": "topics.parquet", "format": "parquet"},
+        "candidates": {"run": run, "k": k},
         "mono": {"checkpoint": "embedded:mono", "k": k},
         "output": "out",
         **more,
@@ -68,11 +73,7 @@ def write_top1000(path: Path, topics: int, k: int, passages: int) -> None:
     MS MARCO's are.
     """
     rng = np.random.default_rng(_SEED + 1)
-    words = vocabulary()
-    queries = [
-        " ".join(words[row]) for row in rng.integers(len(words), size=(topics, _QUERY_WORDS))
-    ]
-    texts = list(_texts(_POOL, np.random.default_rng(_SEED)))
+    queries, texts = _queries(topics, rng), _texts()
     docs = np.concatenate(
         [
             rng.choice(passages, k, replace=False, shuffle=False).astype(np.int32)
@@ -90,13 +91,18 @@ def write_top1000(path: Path, topics: int, k: int, passages: int) -> None:
 
 
 def _write_topics(path: Path, topics: int) -> None:
-    """Topics of six words."""
     rng = np.random.default_rng(_SEED + 1)
+    schema = pa.schema({"query_id": pa.string(), "text": pa.string()})
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for start in range(0, topics, _ROWS_AT_ONCE):
+            ids = np.arange(start, min(start + _ROWS_AT_ONCE, topics)).astype(str)
+            writer.write_table(pa.table([ids, _queries(len(ids), rng)], schema=schema))
+
+
+def _queries(count: int, rng: np.random.Generator) -> list[str]:
+    """Six words each."""
     words = vocabulary()
-    drawn = rng.integers(len(words), size=(topics, _QUERY_WORDS))
-    path.write_text(
-        "".join(f"{number}\t{' '.join(words[row])}\n" for number, row in enumerate(drawn))
-    )
+    return list(map(" ".join, words[rng.integers(len(words), size=(count, _QUERY_WORDS))]))
 
 
 def write_run(path: Path, topics: int, k: int, passages: int) -> None:
@@ -138,15 +144,14 @@ def _lines(path: Path, schema: pa.Schema) -> csv.CSVWriter:
     return csv.CSVWriter(path, schema, write_options=options)
 
 
-def _texts(count: int, rng: np.random.Generator) -> Iterator[str]:
-    """Texts whose lengths are lognormal and whose words follow Zipf's law."""
-    words = vocabulary()
+def _texts(mean_words: int = _MEAN_WORDS) -> list[str]:
+    """A pool of texts whose lengths are lognormal and whose words follow Zipf's law."""
+    rng, words = np.random.default_rng(_SEED), vocabulary()
     shares = 1 / np.arange(1, len(words) + 1) ** _ZIPF
-    mean = np.log(_MEAN_WORDS) - _LOG_DEVIATION**2 / 2
-    lengths = rng.lognormal(mean, _LOG_DEVIATION, count).round().astype(np.int64).clip(min=1)
+    mean = np.log(mean_words) - _LOG_DEVIATION**2 / 2
+    lengths = rng.lognormal(mean, _LOG_DEVIATION, _POOL).round().astype(np.int64).clip(min=1)
     drawn = words[rng.choice(len(words), int(lengths.sum()), p=shares / shares.sum())]
-    for part in np.split(drawn, np.cumsum(lengths)[:-1]):
-        yield " ".join(part)
+    return list(map(" ".join, np.split(drawn, np.cumsum(lengths)[:-1])))
 
 
 def vocabulary() -> npt.NDArray[np.object_]:

@@ -1,6 +1,7 @@
 """The working folder of a benchmark: the collection, an index, checkpoints and configurations."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ class Settings:
 
     questions: int
     pairs: int
-    memory_topics: tuple[int, ...]
+    memory_topics: Sequence[int]
     rounds: int
     depths: Depths = Depths()
 
@@ -57,9 +58,7 @@ class Workspace:
 
     def config(self, topics: list[Topic], depths: Depths, index: Path | None = None) -> Path:
         """A configuration file for some topics; a run's output is given on the command line."""
-        name = "-".join(
-            str(number) for number in (len(topics), depths.bm25, depths.mono, depths.duo)
-        )
+        name = "-".join(map(str, (len(topics), *astuple(depths))))
         folder = self.folder / f"topics-{name}"
         self.squad.write_topics(folder, topics)
         values: dict[str, Any] = {
@@ -82,7 +81,6 @@ class Workspace:
         """The settings as in the results file."""
         return {
             **asdict(self.settings),
-            "memory_topics": list(self.settings.memory_topics),
             "passages": len(self.squad.passages),
             "checkpoints": {kind: _describe(kind) for kind in ("mono", "duo")},
         }

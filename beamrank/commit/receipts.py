@@ -10,8 +10,9 @@ number of attempts at a shard, on any runner, leave one result. Readers trust on
 import logging
 import os
 import socket
+import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from typing import Annotated, Any, TypeVar
@@ -39,6 +40,7 @@ from beamrank.storage.documents import (
 # How all tables are written.
 PARQUET: Mapping[str, Any] = {"compression": "zstd", "write_statistics": False}
 ROW_GROUP_ROWS = 1 << 16
+_CHUNK_BYTES = 1 << 20
 
 # The digests of all shards, in order, or those of some by shard.
 ShardDigests = Iterable[str] | Mapping[int, str]
@@ -132,6 +134,16 @@ def part_bytes(table: Any) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, row_group_size=ROW_GROUP_ROWS, **PARQUET)
     return bytes(sink.getvalue())
+
+
+def table_chunks(schema: Any, tables: Iterable[Any]) -> Iterator[bytes]:
+    """The file of `part_bytes` with a row group for each of some tables, through the disk."""
+    with tempfile.TemporaryFile() as file:
+        with pq.ParquetWriter(file, schema, **PARQUET) as writer:
+            for table in tables:
+                writer.write_table(table)
+        file.seek(0)
+        yield from iter(lambda: file.read(_CHUNK_BYTES), b"")
 
 
 def why_broken(receipt: Receipt | None, shard_digest: str, sizes: Mapping[str, int]) -> str | None:

@@ -85,6 +85,11 @@ class Rejects:
             if len(self.rows) < MOST_ROWS:
                 self.rows.append((file, row))
 
+    def join(self, more: "Rejects") -> None:
+        """Adds the rows of another process."""
+        self.count += more.count
+        self.rows += more.rows[: MOST_ROWS - len(self.rows)]
+
     @property
     def examples(self) -> tuple[str, ...]:
         """The first rows, each with its place and the reason."""

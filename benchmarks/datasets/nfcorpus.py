@@ -39,7 +39,7 @@ def _read_rows(folder: zipfile.ZipFile, name: str) -> Iterator[dict[str, str]]:
 
 
 def _read_member(folder: zipfile.ZipFile, name: str) -> str:
-    found = next((member for member in folder.namelist() if member.endswith(name)), None)
-    if found is None:
+    path = next((member for member in folder.namelist() if member.endswith(name)), None)
+    if path is None:
         raise ValueError(f"it has no {name}")
-    return folder.read(found).decode("utf-8")
+    return folder.read(path).decode("utf-8")

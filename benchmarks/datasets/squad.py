@@ -61,14 +61,14 @@ def read_paragraphs(page: str) -> Iterator[Paragraph]:
         ValueError: a paragraph has no text.
     """
     for wrap in page.split('class="para-wrap"')[1:]:
-        found = _PARAGRAPH.search(wrap)
-        if found is None:
+        match = _PARAGRAPH.search(wrap)
+        if match is None:
             raise ValueError("a paragraph has no <pre>")
         pairs = (
             (html.unescape(question), html.unescape(answer))
             for question, answer in _QUESTION.findall(wrap)
         )
         yield Paragraph(
-            html.unescape(found[1]),
+            html.unescape(match[1]),
             tuple((question.strip(), answer.strip()) for question, answer in pairs),
         )

@@ -9,7 +9,7 @@ import numpy as np
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.records import Doc, Topic
 from benchmarks.datasets.collection import Collection
-from benchmarks.peers import search_pyserini
+from benchmarks.peers import hits_of, search_pyserini
 from models.lucene.bm25 import Bm25Searcher
 from models.lucene.build import build_index
 
@@ -46,8 +46,8 @@ def draw(seed: int) -> Collection:
         "run at dawn"
     ]
     docs = [
-        Doc(f"{random.choice(['d', 'é', 'D'])}{number}", each)
-        for number, each in enumerate(texts + texts[::9])
+        Doc(f"{random.choice(['d', 'é', 'D'])}{number}", text)
+        for number, text in enumerate(texts + texts[::9])
     ]
     topics = [
         Topic(f"q{number}", text(12) + random.choice(["", " unseen"])) for number in range(20)
@@ -67,11 +67,10 @@ def check(seed: int, folder: Path) -> int:
         k = int(random.integers(1, 120))
         theirs = search_pyserini(index, collection.topics, k, _THREADS, (k1, b)).hits
         with Bm25Searcher(index, k1, b, _THREADS) as searcher:
-            rows = searcher.search(collection.topics, k).to_pylist()
-        ours: dict[str, list[tuple[str, float]]] = {}
-        for row in rows:
-            ours.setdefault(row["query_id"], []).append((row["doc_id"], row["score"]))
-            assert row["rank"] == len(ours[row["query_id"]]), row
-        assert ours == {query_id: hits for query_id, hits in theirs.items() if hits}, (k1, b, k)
-        compared += len(rows)
+            part = searcher.search(collection.topics, k)
+        ours = hits_of(part)
+        assert ours == theirs, (k1, b, k)
+        ranks = [rank for hits in ours.values() for rank in range(1, len(hits) + 1)]
+        assert part["rank"].to_pylist() == ranks
+        compared += part.num_rows
     return compared

@@ -59,7 +59,7 @@ def draw(seed: int) -> Drawn:
     least, levels = -2 if random.random() < 0.1 else 0, random.integers(2, 6)
 
     def some(topics: list[str]) -> list[str]:
-        return [each for each in topics if random.random() < 0.8] or topics[:1]
+        return [topic for topic in topics if random.random() < 0.8] or topics[:1]
 
     qrels = {}
     for query_id in some(topics):
@@ -68,7 +68,7 @@ def draw(seed: int) -> Drawn:
         qrels[query_id] = dict(zip(judged.tolist(), drawn.tolist(), strict=True))
     run = {query_id: _scores(random, docs) for query_id in some(topics)}
     values = [np.array([*scores.values()], np.float32) for scores in run.values()]
-    return Drawn(run, qrels, any(len(np.unique(each)) < len(each) for each in values))
+    return Drawn(run, qrels, any(len(np.unique(scores)) < len(scores) for scores in values))
 
 
 def _scores(random: np.random.Generator, docs: list[str]) -> dict[str, float]:
@@ -95,7 +95,7 @@ def _files(drawn: Drawn, seed: int, folder: Path) -> tuple[Mapping[str, Any], Qr
         ("run", drawn.run, "{} Q0 {} 7 {!r} t\n"),
         ("qrels", drawn.qrels, "{} 0 {} {}\n"),
     ):
-        rows = [(query, *each) for query, docs in given.items() for each in docs.items()]
+        rows = [(query, *judged) for query, docs in given.items() for judged in docs.items()]
         lines = [line.format(*rows[place]) for place in random.permutation(len(rows))]
         (folder / name).write_text("".join(lines), encoding="utf-8")
     return read_run(str(folder / "run")).order, read_qrels(str(folder / "qrels"))
@@ -108,19 +108,19 @@ def check(seed: int, folder: Path) -> int:
     drawn = draw(seed)
     order, qrels = _files(drawn, seed, folder)
     names = dict(zip(parse_measures(_TREC), _TREC, strict=True))
-    found = evaluate(order.items(), qrels, [*names, *_MEASURES])
+    evaluation = evaluate(order.items(), qrels, [*names, *_MEASURES])
     # trec_eval reads beyond its arrays where all levels are negative.
     judged = {query_id: docs for query_id, docs in drawn.qrels.items() if max(docs.values()) >= 0}
     theirs = _by_pytrec_eval(drawn.run, judged, names) if judged else {}
     if judged and not drawn.ties:
         theirs |= _by_ir_measures(drawn.run, judged)
     for name, values in theirs.items():
-        ours = {query_id: found.per_query[query_id][name] for query_id in values}
+        ours = {query_id: evaluation.per_query[query_id][name] for query_id in values}
         assert ours == values, name
         if len(values) == len(drawn.qrels):
             mean = aggregate(parse_measures([name])[name], np.array([*values.values()]))
-            assert found.means[name] == mean, name
-    _check_positions(order, qrels, found)
+            assert evaluation.means[name] == mean, name
+    _check_positions(order, qrels, evaluation)
     return sum(map(len, theirs.values()))
 
 
@@ -145,9 +145,9 @@ def _by_ir_measures(run: Scores, qrels: Judgments) -> dict[str, dict[str, float]
     below_0 = {query_id for query_id, docs in run.items() if min(docs.values()) <= 0}
     return {
         name: {
-            each.query_id: each.value
-            for each in ir_measures.iter_calc([measure], qrels, run)
-            if measure.NAME != "Compat" or each.query_id not in below_0
+            value.query_id: value.value
+            for value in ir_measures.iter_calc([measure], qrels, run)
+            if measure.NAME != "Compat" or value.query_id not in below_0
         }
         for name, measure in parse_measures(_MEASURES).items()
     }
@@ -158,9 +158,9 @@ def _check_positions(order: Mapping[str, Any], qrels: Qrels, expected: Evaluatio
     measures = by_position(list(expected.means))[0]
     evaluator = Evaluator(qrels, list(measures), fast=True)
     evaluator.add(order.items())
-    found = evaluator.evaluation()
+    evaluation = evaluator.evaluation()
     for name in measures:
         assert np.allclose(
-            found.per_query.of(name), expected.per_query.of(name), rtol=0, atol=1e-12
+            evaluation.per_query.of(name), expected.per_query.of(name), rtol=0, atol=1e-12
         ), name
-        assert math.isclose(found.means[name], expected.means[name], abs_tol=1e-12), name
+        assert math.isclose(evaluation.means[name], expected.means[name], abs_tol=1e-12), name

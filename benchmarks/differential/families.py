@@ -36,13 +36,13 @@ def _classifier(name: str, random: np.random.Generator, folder: Path) -> int:
 
 
 def _same_but_for_rounding(
-    found: Sequence[float], exact: Sequence[float], *theirs: Sequence[float]
+    ours: Sequence[float], exact: Sequence[float], *theirs: Sequence[float]
 ) -> None:
     """Within a few times the error of transformers' own float32: random weights amplify rounding
     differently.
     """
-    rounding = max(float(np.abs(np.subtract(each, exact)).max()) for each in theirs)
-    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-4 + 8 * rounding)
+    rounding = max(float(np.abs(np.subtract(side, exact)).max()) for side in theirs)
+    np.testing.assert_allclose(ours, exact, rtol=0, atol=1e-4 + 8 * rounding)
     assert rounding < 1e-3
     assert np.std(exact) > 0.01
 
@@ -107,8 +107,8 @@ def _generator(name: str, random: np.random.Generator, folder: Path) -> int:
     ]
     prompts = generators.prompt_ids(saved, case, texts)
     theirs, exact = (
-        generators.wanted_answers(saved, case, prompts, each)
-        for each in (torch.float32, torch.float64)
+        generators.wanted_answers(saved, case, prompts, dtype)
+        for dtype in (torch.float32, torch.float64)
     )
     kind: Any = case.kind
     reranker = Reranker(

@@ -37,7 +37,7 @@ Tokens = list[int]
 def check(seed: int, folder: Path) -> int:  # noqa: ARG001
     """One draw of everything."""
     random = np.random.default_rng(seed)
-    return sum(each(random) for each in (_rankings, _inputs, _templates))
+    return sum(subject(random) for subject in (_rankings, _inputs, _templates))
 
 
 def aggregate_by_hand(z: Sequence[Sequence[float]], method: str) -> list[float]:
@@ -76,7 +76,7 @@ def _rankings(random: np.random.Generator) -> int:
     tie.
     """
     count = int(random.integers(1, 30))
-    docs = [f"d{each}" for each in random.permutation(count)]
+    docs = [f"d{doc}" for doc in random.permutation(count)]
     most, k, scored = random.integers(1, count + 1, 3).tolist()
     before = Ranking(tuple(docs), np.arange(count, 0, -1.0), scored)
     asked = docs[: min(most, scored)]
@@ -129,7 +129,7 @@ def _table(schema: pa.Schema, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
 
 
 def _same_ranking(
-    found: Ranking,
+    ranking: Ranking,
     ranked: Sequence[str],
     scores: Mapping[str, float],
     before: Ranking,
@@ -141,11 +141,11 @@ def _same_ranking(
     earlier = dict(before)
     head = sorted((doc for doc in ranked if doc in scores), key=lambda doc: -scores[doc])
     tail = [doc for doc in before.doc_ids if doc not in head and doc not in lost]
-    assert list(found.doc_ids) == [*head, *tail]
-    assert found.scored == len(head)
+    assert list(ranking.doc_ids) == [*head, *tail]
+    assert ranking.scored == len(head)
     shift = scores[head[-1]] - 1 - earlier[tail[0]] if head and tail else 0.0
     wanted = [*(scores[doc] for doc in head), *(earlier[doc] + shift for doc in tail)]
-    assert np.allclose(found.scores, wanted, rtol=1e-12, atol=1e-9)
+    assert np.allclose(ranking.scores, wanted, rtol=1e-12, atol=1e-9)
 
 
 def _texts(random: np.random.Generator, count: int, longest: int) -> list[Tokens]:
@@ -167,7 +167,7 @@ def _inputs(random: np.random.Generator) -> int:
     kept = np.stack(kept_lengths(_BERT[segments], limits, list(lengths.T)), axis=1)
     assert kept.dtype == np.int64
     wanted = [_BY_HAND[rule](texts, limits) for texts in rows]
-    cut = [_cut(texts, each) for texts, each in zip(rows, kept, strict=True)]
+    cut = [_cut(texts, lengths) for texts, lengths in zip(rows, kept, strict=True)]
     assert [_token_by_token(texts, _BERT[segments])[0] for texts in cut] == wanted, limits
     return sum(map(len, wanted))
 
@@ -252,12 +252,12 @@ def _templates(random: np.random.Generator) -> int:
             ids, types = _token_by_token([*others, doc[begin:end]], template)
             wanted.append((ids + [7] * (width - len(ids)), types, len(ids)))
     batch = lay_out(inputs, np.arange(len(inputs)), width)
-    found = [
+    laid_out = [
         (row.tolist(), kinds[:length].tolist(), int(length))
         for row, kinds, length in zip(*batch, strict=True)
     ]
-    assert found == wanted, template
-    assert [each.dtype for each in batch] == [np.int32, np.int32, np.int64]
+    assert laid_out == wanted, template
+    assert [array.dtype for array in batch] == [np.int32, np.int32, np.int64]
     return sum(length for *_, length in wanted)
 
 

@@ -56,7 +56,7 @@ class _State:
     def change(self) -> list[str]:
         """Makes up to four changes; returns their names."""
         chosen = [
-            str(each) for each in self.random.choice(list(self.changes), self.random.integers(0, 5))
+            str(name) for name in self.random.choice(list(self.changes), self.random.integers(0, 5))
         ]
         for name in chosen:
             self.changes[name]()
@@ -130,7 +130,7 @@ def check(seed: int, folder: Path) -> int:
     for number in range(1, PAIRS + 1):
         changes, in_place = state.change(), bool(state.random.random() < 0.5)
         output = folder / "again" if in_place else folder / f"new-{number}"
-        named = [] if in_place and number > 1 else [str(each) for each in fresh[-2:]]
+        named = [] if in_place and number > 1 else [str(output) for output in fresh[-2:]]
         fresh.append(folder / f"fresh-{number}")
         state.collection().run(output=fresh[-1])
         state.collection(reuse=named).run(output=output)

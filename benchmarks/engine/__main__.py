@@ -87,7 +87,7 @@ def _compare(
             measured = _attempt(engine, model, inputs.texts, place, options.passes)
             if measured is not None:
                 best[engine] = min(
-                    measured, best.get(engine, measured), key=lambda each: each.seconds
+                    measured, best.get(engine, measured), key=lambda one: one.seconds
                 )
                 reference = best[REFERENCE]
                 share = flops * reference.scored.tokens / peak
@@ -108,7 +108,7 @@ def _attempt(
     reason = f"not installed: {', '.join(engine.missing)}"
     if not engine.missing:
         try:
-            return run_apart(measure, name, model, texts, place, passes)
+            return run_apart(measure, engine.load, model, texts, place, passes)
         # An engine of others can fail in any way, and the comparison continues without it.
         except Exception as error:
             if name.startswith("beamrank"):

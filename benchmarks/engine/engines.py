@@ -6,10 +6,9 @@ from functools import partial
 from importlib.util import find_spec
 from typing import NamedTuple
 
-import numpy as np
-
-from benchmarks.engine.sorted_batches import Scored, batch_size, log_odds_of, openvino_engine
+from benchmarks.engine.sorted_batches import Scored, batch_size, openvino_engine
 from benchmarks.engine.texts import Texts
+from benchmarks.peers import CrossEncoderPeer, CrossEncoderSetting
 from benchmarks.subprocess_meter import be_quiet
 from models.reranker import Reranker, RerankerKind, score_texts
 
@@ -56,9 +55,10 @@ class Engine(NamedTuple):
         return [name for name in self.needs if find_spec(name) is None]
 
 
-def _beamrank(
+def beamrank(
     dtype: str, model: Model, place: Place, backend: str = "torch", kernel: str = "auto"
 ) -> Score:
+    """Loads our engine."""
     reranker = Reranker(
         model.folder,
         model.kind,
@@ -80,53 +80,50 @@ def _beamrank(
     return score
 
 
-def _cross_encoder(dtype: str, model: Model, place: Place, attention: str = "sdpa") -> Score:
+def cross_encoder(setting: CrossEncoderSetting, model: Model, place: Place) -> Score:
+    """Loads sentence-transformers' engine."""
     import torch
-    from sentence_transformers import CrossEncoder
 
     torch.set_num_threads(place.threads)
-    encoder = CrossEncoder(
-        model.folder,
-        device=place.device,
-        max_length=512,
-        activation_fn=torch.nn.Identity(),
-        model_kwargs={"dtype": dtype, "attn_implementation": attention},
-    )
+    peer = CrossEncoderPeer(model.folder, setting, place.device)
 
     def score(texts: Sequence[Texts]) -> Scored:
-        size = batch_size(len(texts), 1) if place.device == "cpu" else _GPU_BATCH_SIZE
-        scores = encoder.predict(list(texts), batch_size=size, show_progress_bar=False)
-        return Scored(log_odds_of(np.asarray(scores, np.float32).reshape(len(texts), -1)))
+        peer.batch_size = setting.batch_size or batch_size(len(texts), 1)
+        return Scored(peer.score(texts))
 
     return score
 
 
-def _peer(
-    dtype: str, *needs: str, devices: tuple[str, ...] = ("cpu",), attention: str = "sdpa"
-) -> Engine:
-    load = partial(_cross_encoder, dtype, attention=attention)
+def _peer(setting: CrossEncoderSetting, *needs: str, devices: tuple[str, ...] = ("cpu",)) -> Engine:
+    load = partial(cross_encoder, setting)
     return Engine(load, devices, ("sentence_transformers", *needs), ("mono",))
 
 
+def _openvino(model: Model, place: Place) -> Score:
+    return openvino_engine(model.folder, place.threads)
+
+
 ENGINES = {
-    REFERENCE: Engine(partial(_beamrank, "float32"), _BOTH),
-    "beamrank bfloat16": Engine(partial(_beamrank, "bfloat16"), _BOTH),
-    "beamrank float32, torch's attention": Engine(partial(_beamrank, "float32", kernel="torch")),
-    "beamrank bfloat16, torch's attention": Engine(partial(_beamrank, "bfloat16", kernel="torch")),
-    "beamrank float16": Engine(partial(_beamrank, "float16"), ("cuda",)),
+    REFERENCE: Engine(partial(beamrank, "float32"), _BOTH),
+    "beamrank bfloat16": Engine(partial(beamrank, "bfloat16"), _BOTH),
+    "beamrank float32, torch's attention": Engine(partial(beamrank, "float32", kernel="torch")),
+    "beamrank bfloat16, torch's attention": Engine(partial(beamrank, "bfloat16", kernel="torch")),
+    "beamrank float16": Engine(partial(beamrank, "float16"), ("cuda",)),
     **{
         f"beamrank openvino {dtype}": Engine(
-            partial(_beamrank, dtype, backend="openvino"), needs=("openvino",)
+            partial(beamrank, dtype, backend="openvino"), needs=("openvino",)
         )
         for dtype in ("float32", "bfloat16")
     },
-    "OpenVINO bfloat16": Engine(
-        lambda model, place: openvino_engine(model.folder, place.threads), needs=("openvino",)
+    "OpenVINO bfloat16": Engine(_openvino, needs=("openvino",)),
+    "sentence-transformers bfloat16": _peer(CrossEncoderSetting(None, "bfloat16")),
+    "sentence-transformers float16": _peer(
+        CrossEncoderSetting(_GPU_BATCH_SIZE, "float16"), devices=("cuda",)
     ),
-    "sentence-transformers bfloat16": _peer("bfloat16"),
-    "sentence-transformers float16": _peer("float16", devices=("cuda",)),
     "sentence-transformers float16, FlashAttention 2": _peer(
-        "float16", "flash_attn", devices=("cuda",), attention="flash_attention_2"
+        CrossEncoderSetting(_GPU_BATCH_SIZE, "float16", "flash_attention_2"),
+        "flash_attn",
+        devices=("cuda",),
     ),
 }
 
@@ -138,20 +135,26 @@ class Measured(NamedTuple):
     scored: Scored
 
 
-def measure(name: str, model: Model, texts: Sequence[Texts], place: Place, passes: int) -> Measured:
+def measure(
+    load: Callable[[Model, Place], Score],
+    model: Model,
+    texts: Sequence[Texts],
+    place: Place,
+    passes: int,
+) -> Measured:
     """Scores the inputs, after a first pass over a quarter of them, which spans their lengths."""
-    load_engine(name, model, place)
+    load_engine(load, model, place)
     time_pass(texts[::4])
-    return min((time_pass(texts) for _ in range(passes)), key=lambda each: each.seconds)
+    return min((time_pass(texts) for _ in range(passes)), key=lambda one: one.seconds)
 
 
 _loaded: list[Score] = []
 
 
-def load_engine(name: str, model: Model, place: Place) -> None:
+def load_engine(load: Callable[[Model, Place], Score], model: Model, place: Place) -> None:
     """Loads the engine of this process, for `time_pass`."""
     be_quiet()
-    _loaded.append(ENGINES[name].load(model, place))
+    _loaded.append(load(model, place))
 
 
 def time_pass(texts: Sequence[Texts]) -> Measured:

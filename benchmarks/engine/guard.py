@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from beamrank.machine import usable_cores
 from benchmarks.commands import parser_of
-from benchmarks.engine.engines import Model, Place, load_engine, time_pass
+from benchmarks.engine.engines import ENGINES, Model, Place, load_engine, time_pass
 from benchmarks.engine.shapes import SHAPES
 from benchmarks.engine.texts import even_inputs
 from benchmarks.subprocess_meter import be_quiet
@@ -39,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _TABLE.validate_json(RATIOS.read_bytes()) if RATIOS.exists() else {},
         processor_kind(),
     )
-    found = {shape: measure_ratio(shape) for shape in _INPUTS}
+    ratios = {shape: measure_ratio(shape) for shape in _INPUTS}
     wanted = {shape: _KEPT * ratio for shape, ratio in stored.get(kind, {}).items()}
-    for shape, ratio in found.items():
+    for shape, ratio in ratios.items():
         least = (
             f"at least {wanted[shape]:.2f}"
             if shape in wanted
@@ -52,14 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             flush=True,
         )
     if options.store:
-        stored[kind] = {shape: round(ratio, 3) for shape, ratio in found.items()}
+        stored[kind] = {shape: round(ratio, 3) for shape, ratio in ratios.items()}
         RATIOS.write_bytes(_TABLE.dump_json(stored, indent=1) + b"\n")
         return 0
-    return int(any(found[shape] < least for shape, least in wanted.items()))
+    return int(any(ratios[shape] < least for shape, least in wanted.items()))
 
 
 def measure_ratio(shape: str) -> float:
-    """The rate of beamrank over that of the faster peer: the best of five passes each, in turn."""
+    """The rate of beamrank over the faster peer's: the best of five passes each, in turn."""
     texts = [pair for tokens in _LENGTHS for pair in even_inputs(_INPUTS[shape], tokens, 2).texts]
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="beamrank-bench-") as folder, ExitStack() as stack:
@@ -68,7 +68,7 @@ def measure_ratio(shape: str) -> float:
         pools = {
             name: stack.enter_context(
                 ProcessPoolExecutor(
-                    1, spawn, load_engine, (name, model, Place("cpu", usable_cores()))
+                    1, spawn, load_engine, (ENGINES[name].load, model, Place("cpu", usable_cores()))
                 )
             )
             for name in (_OURS, *_PEERS)

@@ -13,6 +13,7 @@ from beamrank.evaluation.compare import agreement
 from benchmarks.engine.engines import Measured
 from benchmarks.engine.sorted_batches import Log
 from benchmarks.engine.texts import DEPTH, Inputs
+from benchmarks.report import table
 
 Row = dict[str, Any]
 """An engine's figures for a shape: `machine`, `processor`, `shape`, `engine`, and `figures`."""
@@ -81,7 +82,7 @@ def read_rows(path: Path) -> list[Row]:
 def add_row(path: Path, row: Row) -> None:
     """Adds a row to a file, in place of an earlier one of the same engine, shape and machine."""
     short = {name: float(f"{x:.6g}") if isinstance(x, float) else x for name, x in row.items()}
-    merged = {tuple(map(each.get, _KEY)): each for each in [*read_rows(path), short]}
+    merged = {tuple(map(stored.get, _KEY)): stored for stored in [*read_rows(path), short]}
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(map(json.dumps, merged.values()))
     path.write_text(f"[\n{lines}\n]\n")
@@ -89,18 +90,12 @@ def add_row(path: Path, row: Row) -> None:
 
 def tables(rows: Sequence[Row]) -> str:
     """A table for each machine and shape, in the order in which they were measured."""
-    lines: dict[str, list[str]] = {}
+    shapes: dict[str, list[Row]] = {}
     for row in rows:
-        head = f"**{row['shape']}**, {row['inputs']} inputs, {row['machine']}\n"
-        columns = [[name for name, _ in _COLUMNS.values()], ["---"] * len(_COLUMNS)]
-        table = lines.setdefault(head, [head, *map(_line, columns)])
-        cells = (
-            "" if row[name] is None else format(row[name], form)
-            for name, (_, form) in _COLUMNS.items()
-        )
-        table.append(_line(cells))
-    return "\n\n".join("\n".join(table) for table in lines.values())
-
-
-def _line(cells: Any) -> str:
-    return f"| {' | '.join(cells)} |"
+        head = f"**{row['shape']}**, {row['inputs']} inputs, {row['machine']}"
+        cells = {
+            title: None if row[name] is None else format(row[name], form)
+            for name, (title, form) in _COLUMNS.items()
+        }
+        shapes.setdefault(head, []).append(cells)
+    return "\n".join(f"{head}\n\n{table(cells)}" for head, cells in shapes.items())

@@ -48,7 +48,7 @@ def even_inputs(count: int, tokens: int, segments: int) -> Inputs:
     """Inputs of so many tokens, special tokens included, of random words that are tokens."""
     drawn = np.random.default_rng(0).choice(vocabulary(), (count, tokens - segments - 1))
     texts = [
-        (" ".join(row[:8]), *(" ".join(each) for each in np.array_split(row[8:], segments - 1)))
+        (" ".join(row[:8]), *(" ".join(half) for half in np.array_split(row[8:], segments - 1)))
         for row in drawn
     ]
     return Inputs(texts, [-1] * -(-count // DEPTH))

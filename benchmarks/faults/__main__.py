@@ -6,8 +6,8 @@ r"""Disturbs random runs with random faults, and checks what must hold afterward
     python -m benchmarks.faults --table                           the outcomes so far, by kind
 
 A case is a run with a random configuration and one to four faults, decided by the seed and its
-number. Afterwards the run is started until it is done. Its bytes must be those of an undisturbed
-run, and nothing may be left behind. Every case is a line of the results; a later start goes on
+number. Afterwards the run is started until it is done. Its bytes must be an undisturbed
+run's, and nothing may be left behind. Every case is a line of the results; a later start goes on
 where this one ended. Of a case that breaks a rule, faults are left out as long as it still does,
 and the command of what remains is printed.
 """
@@ -25,6 +25,7 @@ from benchmarks.faults.cases import RUNNERS, Case, draw_case
 from benchmarks.faults.play import Outcome, play
 from benchmarks.faults.weather import Stores
 from benchmarks.faults.worlds import Worlds
+from benchmarks.report import table
 
 _RESULTS = Path(__file__).resolve().parents[1] / "results" / "faults.jsonl"
 
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Plays cases; 1 if one of them breaks a rule."""
     options = parser_of("benchmarks.faults", __doc__, _OPTIONS).parse_args(arguments)
     if options.table:
-        print("\n".join(table(read(options.results))))
+        print(outcomes(read(options.results)))
         return 0
     with work_folder(options.folder) as folder:
         if options.only is None:
@@ -91,7 +92,7 @@ def _minimised(case: Case, worlds: Worlds, stores: Stores, folder: Path) -> str:
     """Leaves faults out while the case still breaks a rule; returns the command of the rest."""
     kept = list(range(len(case.faults)))
     for fault in tuple(kept):
-        fewer = [each for each in kept if each != fault]
+        fewer = [number for number in kept if number != fault]
         again = folder / f"case-{case.number}-fewer"
         if fewer and play(case.keep(fewer), worlds, stores, again).broken:
             kept = fewer
@@ -117,24 +118,23 @@ def _line(case: Case, outcome: Outcome) -> dict[str, Any]:
 
 def read(results: Path) -> list[dict[str, Any]]:
     """The lines of results; none where there is no file."""
-    return (
-        [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-    )
+    return list(map(json.loads, results.open())) if results.exists() else []
 
 
-def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+def outcomes(lines: Sequence[Mapping[str, Any]]) -> str:
     """The outcomes by kind of fault, then by runner, as Markdown."""
-    found: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
+    outcomes_of: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
     for line in lines:
         for kind, struck in line["faults"]:
             for row in (kind, f"all with `{line['runner']}`", "all"):
-                found[row].append((struck, bool(line["broken"])))
-    rows = ["| fault | drawn | struck | in cases that broke a rule |", "|---|---|---|---|"]
-    for row in sorted(found, key=lambda row: (row == "all", row.startswith("all"), row)):
-        struck, broken = (sum(column) for column in zip(*found[row], strict=True))
-        rows.append(f"| {row} | {len(found[row]):,} | {struck:,} | {broken:,} |")
+                outcomes_of[row].append((struck, bool(line["broken"])))
+    rows = []
+    for row in sorted(outcomes_of, key=lambda row: (row == "all", row.startswith("all"), row)):
+        struck, broken = map(sum, zip(*outcomes_of[row], strict=True))
+        drawn = {"fault": row, "drawn": len(outcomes_of[row]), "struck": struck}
+        rows.append({**drawn, "in cases that broke a rule": broken})
     broken = sum(bool(line["broken"]) for line in lines)
-    return [*rows, "", f"Cases: {len(lines):,}; broke a rule: {broken:,}."]
+    return f"{table(rows)}\nCases: {len(lines):,}; broke a rule: {broken:,}."
 
 
 if __name__ == "__main__":

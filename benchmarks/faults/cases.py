@@ -86,7 +86,7 @@ class World(NamedTuple):
 class Setup(NamedTuple):
     """How a run of a world is executed, which decides no byte of its runs.
 
-    `processes` are those of `--only I/N`, at once; `reuse` is the number of shards of an earlier
+    `processes` are as many of `--only I/N`, at once; `reuse` is the number of shards of an earlier
     run, or 0.
     """
 

@@ -65,8 +65,8 @@ def damage(output: Output, kind: str, drawn: random.Random) -> list[str]:
         changes = {name: output.read(other), other: before}
     if changes[name] == before:
         return []
-    for each, content in changes.items():
-        output.write(each, content)
+    for path, content in changes.items():
+        output.write(path, content)
     return list(changes)
 
 
@@ -95,10 +95,10 @@ def must_be_found(name: str, kind: str) -> bool:
 
 def remedied(findings: Sequence[Mapping[str, Any]]) -> list[str]:
     """The files that the findings of `verify` ask to delete."""
-    found = set()
+    files = set()
     for finding in findings:
         stage = finding["file"].partition("/")[0]
-        found |= {f"{stage}/{name}" for name in _RECORD.findall(finding["remedy"])}
+        files |= {f"{stage}/{name}" for name in _RECORD.findall(finding["remedy"])}
         if "delete it" in finding["remedy"]:
-            found.add(finding["file"])
-    return sorted(found)
+            files.add(finding["file"])
+    return sorted(files)

@@ -65,7 +65,7 @@ class DisturbedRun:
     Attributes:
         url: its output.
         own: the launchers of its configuration that were started last, in their order.
-        others: those of another configuration.
+        others: launchers of another configuration.
         changed: the inputs that changed while they ran.
         killed: whether a launcher may have been ended without a chance to remove its temporary
             files.
@@ -118,7 +118,7 @@ class DisturbedRun:
     def start(
         self, process: int = 0, fault: Fault | None = None, more: tuple[str, ...] = ()
     ) -> Launch:
-        """Starts a launcher; of those of `--only` the one with this number."""
+        """Starts a launcher; with `--only` the one with this number."""
         flags = [word.format(process) for word in self._flags]
         return self.command([*self.words(), *more, *flags], fault)
 
@@ -148,17 +148,22 @@ class DisturbedRun:
         builds_index = fault is not None and self._begin_again(fault)
         expected, begun = 0 if builds_index else self._expected(), self._amount()
         self.own = [
-            self.start(each, fault if each == 0 else None)
-            for each in range(self.case.setup.processes)
+            self.start(process, fault if process == 0 else None)
+            for process in range(self.case.setup.processes)
         ]
-        while fault and strike and not early and any(each.runs(_POLL_SECONDS) for each in self.own):
+        while (
+            fault
+            and strike
+            and not early
+            and any(launch.runs(_POLL_SECONDS) for launch in self.own)
+        ):
             if self._amount() - begun >= fault.moment * expected:
                 time.sleep(fault.drawn.uniform(0, 0.05))
                 # A worker, for example, may not have started yet.
                 if struck := strike(fault):
                     break
         with self.undo:
-            ended = [each.end(PATIENCE_SECONDS) for each in [*self.own, *self.others]]
+            ended = [launch.end(PATIENCE_SECONDS) for launch in [*self.own, *self.others]]
         return ended, struck or (fault is not None and strike is None)
 
     def _begin_again(self, fault: Fault) -> bool:
@@ -167,8 +172,8 @@ class DisturbedRun:
         """
         builds_index = fault.kind.endswith(JVM) and self.case.setup.runner not in JAVA_ENGINES
         if builds_index or (self.done and fault.kind.startswith("SIG")):
-            for each in [self.files, *(self.indexes if builds_index else [])]:
-                each.remove()
+            for output in [self.files, *(self.indexes if builds_index else [])]:
+                output.remove()
         return builds_index
 
     def _expected(self) -> float:
@@ -209,7 +214,7 @@ class DisturbedRun:
     def _damage(self, kind: str, among: list[Output], fault: Fault) -> bool:
         # A file may be replaced while it is damaged.
         with suppress(FileNotFoundError, IndexError):
-            output = fault.drawn.choice([each for each in among if each.files()])
+            output = fault.drawn.choice([one for one in among if one.files()])
             return bool(damage(output, kind, fault.drawn))
         return False
 
@@ -222,13 +227,13 @@ class DisturbedRun:
         """
         self.killed |= name == "SIGKILL"
         with suppress(psutil.Error, IndexError):
-            found = [psutil.Process(self._one(fault).pid)]
+            processes = [psutil.Process(self._one(fault).pid)]
             if role != LAUNCHER:
                 of_pool = role == WORKER and self.case.setup.runner == "pool"
                 above = [self._pool] if of_pool else [one.pid for one in self.own]
-                below = (each for pid in above for each in children_of(pid))
-                found = [each for each in below if _has(each, _ROLES[role])]
-            process = found[fault.seed % max(len(found), 1)]
+                below = (process for pid in above for process in children_of(pid))
+                processes = [process for process in below if _has(process, _ROLES[role])]
+            process = processes[fault.seed % max(len(processes), 1)]
             time.sleep(fault.drawn.random() if role == JVM else 0)
             process.send_signal(getattr(signal, name))
             if name == "SIGSTOP":

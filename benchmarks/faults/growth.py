@@ -24,24 +24,25 @@ import numpy as np
 import psutil
 
 from benchmarks.commands import parser_of, work_folder
+from benchmarks.report import table
 
 Sample = Mapping[str, float]
 _WARM_UP = 0.2
 _PARTS = 20
 
 
-def slopes(samples: Sequence[Sample]) -> dict[str, tuple[float, float, float]]:
+def slopes(samples: Sequence[Sample]) -> dict[str, tuple[float, ...]]:
     """The growth of each figure a run, and the ends of its interval."""
     from scipy.stats import theilslopes
 
     kept = samples[int(len(samples) * _WARM_UP) :]
     size = max(1, len(kept) // _PARTS)
-    found = {}
+    growth = {}
     for name in kept[0]:
         values = np.array([sample[name] for sample in kept[len(kept) % size :]])
         slope, _, low, high = theilslopes(values.reshape(-1, size).mean(axis=1), alpha=0.95)
-        found[name] = (float(slope) / size, float(low) / size, float(high) / size)
-    return found
+        growth[name] = tuple((np.array([slope, low, high]) / size).tolist())
+    return growth
 
 
 def measure(
@@ -110,8 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measures, and prints the slopes as a table."""
     options = parser_of("benchmarks.faults.growth", __doc__, _OPTIONS).parse_args(arguments)
     with work_folder(options.folder) as folder:
-        for each in ("tmp", "cache"):
-            (folder / each).mkdir(parents=True, exist_ok=True)
+        for name in ("tmp", "cache"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
         os.environ |= {"TMPDIR": str(folder / "tmp"), "BEAMRANK_CACHE": str(folder / "cache")}
         tempfile.tempdir = None
         from tests.support.small_collection import small_cascade
@@ -123,11 +124,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         minutes = (time.monotonic() - started) / 60
     where = "commands" if options.apart else "runs in one process"
     print(f"{len(samples):,} {where} in {minutes:.0f} minutes\n")
-    print("| a run | growth | from | to | last |\n|---|---|---|---|---|")
-    for name, found in slopes(samples).items():
-        print(
-            f"| {name} | {' | '.join(f'{each:.4g}' for each in found)} | {samples[-1][name]:,.4g} |"
-        )
+    rows = []
+    for name, slope in slopes(samples).items():
+        growth = dict(zip(("growth", "from", "to"), slope, strict=True))
+        rows.append({"a run": name, **growth, "last": samples[-1][name]})
+    print(table(rows))
 
 
 if __name__ == "__main__":

@@ -142,18 +142,18 @@ def pool_of_workers(folder: Path, environment: Mapping[str, str]) -> Iterator[tu
     try:
         yield process.pid, f"localhost:{port}"
     finally:
-        for each in [*children_of(process.pid), process]:
-            each.kill()
+        for one in [*children_of(process.pid), process]:
+            one.kill()
 
 
 def processes_of(token: str) -> list[psutil.Process]:
     """The processes of a case that were started as programs, and still run."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if process.environ().get(TOKEN) == token and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def _forked(function: Callable[..., object], *given: object) -> Any:
@@ -184,13 +184,13 @@ def _pipe(path: Path) -> tuple[str, int]:
 
 
 def _drained(path: str, number: int) -> str:
-    found = b""
+    content = b""
     with suppress(BlockingIOError):
         while True:
-            found += os.read(number, _PIPE_BYTES)
+            content += os.read(number, _PIPE_BYTES)
     os.close(number)
     os.unlink(path)
-    return found.decode(errors="replace")
+    return content.decode(errors="replace")
 
 
 def _serve_pool(folder: Path, environment: dict[str, str], port: int) -> None:
@@ -254,7 +254,7 @@ def _failing(function: Callable[..., Any], call: int, error: int) -> Callable[..
         left[0] -= 1
         if left[0] == 0:
             raise OSError(
-                error, os.strerror(error), *[each for each in given[:1] if isinstance(each, str)]
+                error, os.strerror(error), *[path for path in given[:1] if isinstance(path, str)]
             )
         return function(*given, **named)
 

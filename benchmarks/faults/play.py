@@ -84,7 +84,7 @@ class _Player(DisturbedRun):
         """Raises BrokenRuleError where something does not hold."""
         expected = self.worlds.undisturbed(self.case.setup.world, "")
         struck, faults = self.outcome.struck, list(enumerate(self.case.faults))
-        finished = [each for each in faults if each[1].kind.endswith(FINISHED)]
+        finished = [pair for pair in faults if pair[1].kind.endswith(FINISHED)]
         for at, fault in faults:
             if (at, fault) not in finished:
                 struck[at] = self._disturb(fault)
@@ -94,9 +94,11 @@ class _Player(DisturbedRun):
             struck[at] = self._damage_finished(fault)
             self._resume()
         self._command("gc", self.url, "--yes", "--min-age-hours", "0")
-        found = self._verify()
-        if found["findings"] or found["stray"]:
-            raise BrokenRuleError(f"after gc, verify finds {found['findings'] or found['stray']}")
+        findings = self._verify()
+        if findings["findings"] or findings["stray"]:
+            raise BrokenRuleError(
+                f"after gc, verify finds {findings['findings'] or findings['stray']}"
+            )
         self._check_runs("after gc", [expected])
         self._check_nothing_is_left()
 
@@ -113,17 +115,19 @@ class _Player(DisturbedRun):
         fault struck.
         """
         ended, struck = self.launch(fault)
-        self.said = "".join(each.stderr for each in ended)
+        self.said = "".join(launch.stderr for launch in ended)
         # Where unlink fails, Python's tempfile itself leaves a file.
         self.killed |= fault is not None and fault.kind in (*_LIMITED, "a system call that fails")
-        for each in ended:
-            self._check_ended(each, fault)
-        done = all(each.code == 0 for each in ended[: len(self.own)])
+        for launch in ended:
+            self._check_ended(launch, fault)
+        done = all(launch.code == 0 for launch in ended[: len(self.own)])
         # What was written may be damaged afterwards: `verify` finds that.
         damaged = fault is not None and fault.kind in [f"{kind} {DURING}" for kind in DAMAGES]
         if done and not self.others and not damaged:
             worlds = ("", *self.changed)
-            allowed = [self.worlds.undisturbed(self.case.setup.world, each) for each in worlds]
+            allowed = [
+                self.worlds.undisturbed(self.case.setup.world, changed) for changed in worlds
+            ]
             self._check_runs("a launcher ended with 0, and", allowed)
         self.done = done and not self.others and not self.changed
         return self.done, struck
@@ -131,15 +135,17 @@ class _Player(DisturbedRun):
     def _resume(self) -> None:
         """Launches without faults until the run is done, and follows the advice of `verify`."""
         # Nothing may have read what was damaged: a run ends with 0, and `verify` finds it.
-        damaged = any(each.kind.endswith((BETWEEN, DURING, FINISHED)) for each in self.case.faults)
+        damaged = any(
+            fault.kind.endswith((BETWEEN, DURING, FINISHED)) for fault in self.case.faults
+        )
         for _ in range(_MOST_RESUMES):
             done = self._launch()[0]
             if done and not damaged:
                 return
-            found = self._verify()
-            if done and not found["findings"]:
+            findings = self._verify()
+            if done and not findings["findings"]:
                 return
-            self._follow(found, "" if done else self.said)
+            self._follow(findings, "" if done else self.said)
         raise BrokenRuleError(
             f"after {_MOST_RESUMES} launches the run still ends with {self.outcome.codes[-2]}"
         )
@@ -151,29 +157,33 @@ class _Player(DisturbedRun):
         damaged = {
             name for name in damage(self.files, kind, fault.drawn) if must_be_found(name, kind)
         }
-        found = self._verify()
-        said = " ".join(f"{finding['file']} {finding['problem']}" for finding in found["findings"])
+        findings = self._verify()
+        said = " ".join(
+            f"{finding['file']} {finding['problem']}" for finding in findings["findings"]
+        )
         of_plan = any(name.startswith(("plan-", "current-plan")) for name in damaged)
         missed = sorted(name for name in damaged if name.rpartition("/")[2] not in said)
-        if missed and not (of_plan and found["code"]):
+        if missed and not (of_plan and findings["code"]):
             raise BrokenRuleError(f"verify does not find {kind}: {', '.join(missed)}")
-        self._follow(found)
+        self._follow(findings)
         return bool(damaged)
 
-    def _follow(self, found: Mapping[str, Any], said: str = "") -> None:
+    def _follow(self, findings: Mapping[str, Any], said: str = "") -> None:
         """Does what `verify` and a failed launch ask for."""
-        advice = " ".join([said, *(finding["remedy"] for finding in found["findings"])])
+        advice = " ".join([said, *(finding["remedy"] for finding in findings["findings"])])
         if self.indexes[0].files() and _OF_INDEX.search(advice):
             self.indexes[0].remove()
         if _OF_PLAN in advice:
             self._command(*self.words(), "--stage", "retrieve")
-        for name in set(remedied(found["findings"])) & set(self.files.files()):
+        for name in set(remedied(findings["findings"])) & set(self.files.files()):
             self.files.write(name, None)
 
     def _verify(self) -> Mapping[str, Any]:
         ended = self._command("verify", self.url, "--json", codes=(0, 1, 3))
-        found = json.loads(ended.stdout) if ended.stdout.strip() else {"findings": [], "stray": 0}
-        return {**found, "code": ended.code}
+        findings = (
+            json.loads(ended.stdout) if ended.stdout.strip() else {"findings": [], "stray": 0}
+        )
+        return {**findings, "code": ended.code}
 
     def _command(self, *words: str, codes: Collection[int] = (0,)) -> Ended:
         """Runs another command to its end."""
@@ -205,12 +215,12 @@ class _Player(DisturbedRun):
             raise BrokenRuleError(f"{name} ended with {ended.code} without an error: {tail!r}")
 
     def _check_runs(self, when: str, allowed: Sequence[Content]) -> None:
-        found, expected = read_runs(self.url), allowed[0]
-        if found not in allowed:
-            names = sorted({*found, *expected})
-            wrong = [name for name in names if found.get(name) != expected.get(name)]
+        runs, expected = read_runs(self.url), allowed[0]
+        if runs not in allowed:
+            names = sorted({*runs, *expected})
+            wrong = [name for name in names if runs.get(name) != expected.get(name)]
             raise BrokenRuleError(
-                f"{when} its runs are not those of an undisturbed run: {', '.join(wrong)}"
+                f"{when} its runs are not an undisturbed run's: {', '.join(wrong)}"
             )
 
     def _check_nothing_is_left(self) -> None:
@@ -218,7 +228,7 @@ class _Player(DisturbedRun):
         alive = psutil.wait_procs(processes_of(self.token), timeout=_END_SECONDS)[1]
         if alive:
             raise BrokenRuleError(
-                f"processes are left: {[each.cmdline() for each in alive if each.is_running()]}"
+                f"processes are left: {[one.cmdline() for one in alive if one.is_running()]}"
             )
         left = [str(path.relative_to(self.folder)) for path in self.folder.rglob("*.tmp")]
         left += [name for name in self.files.files() if name.endswith(".tmp")]

@@ -135,7 +135,7 @@ def read_runs(output: str) -> Content:
     shards.
     """
     filesystem, root = fsspec.core.url_to_fs(output, use_listings_cache=False)
-    found: dict[str, Any] = {}
+    contents: dict[str, Any] = {}
     for path in sorted(filesystem.find(f"{root}/runs")):
         name, _, part = path.removeprefix(f"{root}/runs/").partition("/")
         if name.endswith((".metadata.yaml", ".tmp")) or part.endswith(".tmp"):
@@ -145,5 +145,5 @@ def read_runs(output: str) -> Content:
             rows = map(str, pq.read_table(pa.BufferReader(content)).to_pylist())
         elif part:
             rows = content.splitlines()
-        found[name] = sorted([*found.get(name, []), *rows]) if part else content
-    return found
+        contents[name] = sorted([*contents.get(name, []), *rows]) if part else content
+    return contents

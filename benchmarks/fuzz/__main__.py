@@ -47,7 +47,7 @@ class Counts:
     found: dict[str, int] = field(default_factory=dict)
 
     def add(self, more: "Counts") -> None:
-        """Adds those of a later start."""
+        """Adds the counts of a later start."""
         self.inputs += more.inputs
         self.read += more.read
         self.seconds = round(self.seconds + more.seconds, 1)
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = [target for target in TARGETS if fnmatch.fnmatch(target.name, options.targets)]
     # A file that was just written would be waited for.
     digested._TICK_NANOSECONDS = 0
-    seconds, found = options.seconds / len(chosen), 0
+    seconds, errors = options.seconds / len(chosen), 0
     for target in chosen:
         results: Path | None = options.results
         table = json.loads(results.read_text()) if results and results.exists() else {}
@@ -166,11 +166,11 @@ def main(arguments: Sequence[str]) -> int:
             *new.found.items(),
             flush=True,
         )
-        found += len(new.found)
+        errors += len(new.found)
         if results:
             table[target.name] = asdict(counts)
             results.write_text(json.dumps(table, indent=1) + "\n")
-    return int(found > 0)
+    return int(errors > 0)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def main(seconds: float, counts: Path, kept: Path) -> None:
         if content:
             sessions[content[0] % len(sessions)].try_one(content[1:], rng)
         if time.monotonic() > end:
-            table = {each.prepared.target.name: asdict(each.counts) for each in sessions}
+            table = {session.prepared.target.name: asdict(session.counts) for session in sessions}
             counts.write_text(json.dumps(table, indent=1) + "\n")
             os._exit(0)
 

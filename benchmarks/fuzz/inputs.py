@@ -67,19 +67,19 @@ def _load_header(content: bytes) -> list[Any]:
 
 
 def _load_items(content: bytes) -> list[Any]:
-    file, found = io.BytesIO(content), []
+    file, items = io.BytesIO(content), []
     while file.tell() < len(content):
-        found.append(cbor2.load(file))
-    return found
+        items.append(cbor2.load(file))
+    return items
 
 
 def _load_records(content: bytes) -> list[bytes]:
-    found, at = [], 0
+    contents, at = [], 0
     while at < len(content):
         end = at + 12 + int.from_bytes(content[at : at + 8], "little")
-        found.append(content[at + 12 : end])
+        contents.append(content[at + 12 : end])
         at = end + 4
-    return found
+    return contents
 
 
 def to_parquet(columns: dict[str, Any], **how: Any) -> bytes:
@@ -161,7 +161,7 @@ def _changed(value: Any, pick: Pick) -> Any:
     """A value with another one somewhere in it."""
     if isinstance(value, dict) and value and pick(6):
         key = list(value)[pick(len(value))]
-        rest = {name: each for name, each in value.items() if name != key}
+        rest = {name: other for name, other in value.items() if name != key}
         kind = pick(8)
         other = ("", "x", "doc_id", "q1", "check", "../x")[pick(6)]
         return (

@@ -50,9 +50,9 @@ def corpus(**keys: Any) -> Read:
 
     def read(path: str) -> int:
         config = CorpusConfig(path=path, **keys)
-        ids, texts, bad = whole = _docs(config, _UNIT_BYTES)
+        ids, texts, bad = docs = _docs(config, _UNIT_BYTES)
         with suppress(BeamrankError):  # What looks like a paragraph of CBOR need not be one.
-            assert not _is_drawn(path) or _docs(config, 64) == whole, "small units have other docs"
+            assert not _is_drawn(path) or _docs(config, 64) == docs, "small units have other docs"
         assert len(ids) == len(texts) == len([text.encode() for text in texts])
         return len(ids) + bad
 
@@ -65,7 +65,7 @@ def _docs(config: CorpusConfig, unit_bytes: int) -> tuple[list[str], list[str], 
         batch for unit in list_units(config, unit_bytes) for batch in read_unit(unit, rejects)
     ]
     ids, texts = (
-        [each for batch in batches for each in getattr(batch, name)]
+        [value for batch in batches for value in getattr(batch, name)]
         for name in ("doc_ids", "texts")
     )
     return ids, texts, rejects.count
@@ -87,8 +87,8 @@ def topics(**keys: Any) -> Read:
 
     def read(path: str) -> int:
         rejects = Rejects("topics", NO_LIMIT)
-        found = read_topics(TopicsConfig(path=path, **keys), rejects)
-        return _counted(len(found), rejects, path)
+        read = read_topics(TopicsConfig(path=path, **keys), rejects)
+        return _counted(len(read), rejects, path)
 
     return read
 
@@ -96,18 +96,18 @@ def topics(**keys: Any) -> Read:
 def qrels(path: str) -> int:
     """Qrels."""
     rejects = Rejects("qrels", NO_LIMIT)
-    found = read_qrels(path, rejects=rejects)
-    assert sum(map(len, found.relevance.values())) == found.notes.judgments
+    judged = read_qrels(path, rejects=rejects)
+    assert sum(map(len, judged.relevance.values())) == judged.notes.judgments
     return _counted(
-        found.notes.judgments + found.notes.repeated + found.notes.comments, rejects, path
+        judged.notes.judgments + judged.notes.repeated + judged.notes.comments, rejects, path
     )
 
 
 def run(path: str) -> int:
     """A run, read whole."""
     rejects = Rejects("run", NO_LIMIT)
-    found = read_run(path, rejects=rejects)
-    return _counted(len(found.values) + found.notes.comments, rejects, path)
+    ranked = read_run(path, rejects=rejects)
+    return _counted(len(ranked.values) + ranked.notes.comments, rejects, path)
 
 
 def given_run(path: str) -> int:
@@ -118,9 +118,9 @@ def given_run(path: str) -> int:
     for unit_bytes in (_UNIT_BYTES, small_bytes) if _is_drawn(path) else (_UNIT_BYTES,):
         rejects = Rejects(reader.kind, NO_LIMIT)
         rows = sum(
-            len(each.rows)
+            len(batch.rows)
             for unit in reader.units(given, unit_bytes)
-            for each in reader.read(unit, rejects)
+            for batch in reader.read(unit, rejects)
         )
         counts.append(rows + rejects.count)
     assert counts[0] == counts[-1], "small units have other rows"
@@ -134,17 +134,19 @@ def linted_run(path: str) -> int:
 
 def excluded(path: str) -> int:
     """Docs to exclude."""
-    found = read_excluded(path)
-    return found.repeated + sum(map(len, (found.pairs or {}).values()))
+    docs = read_excluded(path)
+    return docs.repeated + sum(map(len, (docs.pairs or {}).values()))
 
 
 def pairs(path: str) -> int:
     """Pairs to score."""
     (file,) = find_pairs([path])
     rows = RowRange(digest_file(path, read=False), 0, file.rows)
-    found = read_pairs(rows, file.kind, file.id_type, {}, described(file.passed))
-    assert len(found.usable) == len(found.ids) == len(found.bad) + len(found.texts[0])
-    return len(found.usable)
+    rows_read = read_pairs(rows, file.kind, file.id_type, {}, described(file.passed))
+    assert (
+        len(rows_read.usable) == len(rows_read.ids) == len(rows_read.bad) + len(rows_read.texts[0])
+    )
+    return len(rows_read.usable)
 
 
 def stream(path: str) -> int:
@@ -185,7 +187,9 @@ def output(path: str) -> int:
     """Everything that reads the output that a file is in; `verify` finds damage of a table, and no
     other.
     """
-    folder = next(str(each) for each in Path(path).parents if (each / listing.CURRENT).exists())
+    folder = next(
+        str(parent) for parent in Path(path).parents if (parent / listing.CURRENT).exists()
+    )
     with suppress(BeamrankError):
         find_garbage(folder, 1e12, 0.0)
     findings = verify_stages(folder).findings
@@ -227,13 +231,15 @@ def stored_rows(path: str) -> int:
 
 def records(path: str) -> int:
     """TFRecord examples."""
-    bad = tfrecord.BadRows()
+    bad = Rejects("examples", NO_LIMIT)
     ranges = tfrecord.record_ranges(path, 2)
-    contents = [content for each in ranges for _, content in tfrecord.read_records(each, bad)]
+    contents = [
+        content for records_of in ranges for _, content in tfrecord.read_records(records_of, bad)
+    ]
     with suppress(tfrecord.ExampleError):
         if contents:
             tfrecord.decode(contents)
-    assert len(contents) + bad.count == sum(each.count for each in ranges)
+    assert len(contents) + bad.count == sum(records_of.count for records_of in ranges)
     return len(contents) + bad.count
 
 
@@ -246,8 +252,8 @@ def variables(path: str) -> int:
 def collection(path: str) -> int:
     """WikiPassageQA, or nfL6."""
     is_folder = path.endswith("document_passages.json")
-    found = read_wikipassageqa(os.path.dirname(path)) if is_folder else read_nfl6(path)
-    return len(list(found.docs)) + sum(found.left_out.values())
+    collection_read = read_wikipassageqa(os.path.dirname(path)) if is_folder else read_nfl6(path)
+    return len(list(collection_read.docs)) + sum(collection_read.left_out.values())
 
 
 def graded(path: str) -> int:

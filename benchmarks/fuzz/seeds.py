@@ -131,8 +131,8 @@ _PAIRS = table("id query doc extra", [(n, "a b", text, n / 2) for n, text in enu
 
 # Configurations, also as JSON, which is YAML.
 def _configs(*names: str) -> list[bytes]:
-    found = [(ROOT / name).read_bytes() for name in names]
-    return [*found, *dumped(*map(yaml.safe_load, found))]
+    contents = [(ROOT / name).read_bytes() for name in names]
+    return [*contents, *dumped(*map(yaml.safe_load, contents))]
 
 
 # Collections of papers, and the files of 2019.

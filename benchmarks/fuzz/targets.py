@@ -1,35 +1,27 @@
 """Everything that beamrank reads: a table of files, what lies around them, and what reads them."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
 import pyarrow as pa
-from safetensors.numpy import save
+from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 from tokenizers.models import Unigram, WordPiece
 from tokenizers.normalizers import NFKC, BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer, Metaspace
 
-from beamrank.commit import listing, schemas
-from beamrank.commit.plan import Plan
-from beamrank.commit.scans import ScanReport
-from beamrank.commit.schemas import candidates_table
-from beamrank.commit.shards import cut_shards
-from beamrank.commit.stage import StageRecord, described
+from beamrank.commit import listing
 from beamrank.commit.status import Retry
-from beamrank.records import Topic
 from beamrank.storage.documents import checked_values
 from beamrank.storage.row_files import write_rows
 from benchmarks.fuzz import readers as read
 from benchmarks.fuzz import seeds
 from benchmarks.fuzz.inputs import JSON, PACKED, PARQUET, SAFETENSORS, Codec
 from contrib.tensorflow2019.original_bert import read_config
-from models.architectures.families import bert_shape, bert_tensors
-from models.architectures.protocol import ModelFiles
 from models.lucene.index import IndexInfo, files_digest, read_written_info
+from tests.support.checkpoints import save_tiny
+from tests.support.outputs import finished_output
 
 Made: TypeAlias = tuple[str, Sequence[bytes]]
 Make = Callable[[Path], Made]
@@ -61,23 +53,16 @@ def _file(name: str, *contents: bytes) -> Make:
 
 
 def _tiny(name: str, *contents: bytes) -> Make:
-    """A file of a checkpoint whose weights are zeros."""
+    """A file of a tiny checkpoint."""
 
     def make(folder: Path) -> Made:
-        config = json.loads((ROOT / "models/embedded/mono/config.json").read_text())
-        config |= {"hidden_size": 4, "num_attention_heads": 2, "intermediate_size": 8}
-        config |= {"num_hidden_layers": 1, "vocab_size": 9}
-        shapes = bert_tensors(bert_shape(ModelFiles("tiny", config), config["type_vocab_size"]), 2)
-        is_index = name.endswith(".index.json")
-        folder.joinpath("config.json").write_text(json.dumps(config))
-        weights = folder / ("a.safetensors" if is_index else "model.safetensors")
-        weights.write_bytes(
-            save({key: np.zeros(shape, np.float16) for key, shape in shapes.items()})
-        )
-        index = seeds.dumped({"metadata": {}, "weight_map": dict.fromkeys(shapes, "a.safetensors")})
-        return str(folder / name), contents or (
-            index if is_index else [(folder / name).read_bytes()]
-        )
+        save_tiny(folder, vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=2)
+        made = contents
+        if name.endswith(".index.json"):
+            weights = folder.joinpath("model.safetensors").rename(folder / "a.safetensors")
+            names = dict.fromkeys(load_file(weights), weights.name)
+            made = tuple(seeds.dumped({"metadata": {}, "weight_map": names}))
+        return str(folder / name), made or [(folder / name).read_bytes()]
 
     return make
 
@@ -103,54 +88,14 @@ def _words(name: str, *contents: bytes) -> Make:
     return make
 
 
-def _write_output(folder: str) -> None:
-    """The output of a finished run of two stages, with all kinds of documents."""
-    first = StageRecord(
-        "bm25",
-        "retrieve",
-        "retrieve",
-        described(schemas.CANDIDATES),
-        (),
-        True,
-        {"k": 2},
-        run_name="bm25",
-    )
-    mono = StageRecord(
-        "mono",
-        "mono",
-        "mono",
-        described(schemas.CANDIDATES),
-        ("retrieve",),
-        run_name="mono",
-        input_docs=1,
-    )
-    topics = [Topic(f"q{number}", f"text {number}") for number in range(6)]
-    plan = Plan("tag", folder, cut_shards(topics, 3), (first, mono), {"run_tag": "tag"})
-    plan.publish()
-    for stage in plan.stages:
-        digests = plan.shard_digests(
-            stage, [found for name in stage.inputs if (found := plan.seal(name))]
-        )
-        for shard, each in enumerate(plan.shards):
-            query_ids = sorted(topic.query_id for topic in each.topics)
-            table = candidates_table(
-                query_ids, [["d1", "d2"]] * len(query_ids), [np.array([2.0, 1.0])] * len(query_ids)
-            )
-            plan.folder(stage.name).commit(
-                shard, digests[shard], table, seconds=1.5, counts={"rows": len(table)}
-            )
-        plan.seal(stage.name)
-    ScanReport(0, 10, 0, ()).publish(plan.folder("mono").url, "c0" * 32)
-    Retry(plan.digest, "mono", "a worker died", 1.0).publish(folder)
-
-
 def _output(pattern: str) -> Make:
     """A file of an output; JSON without its digest, so that changes of its values are seen as
     values.
     """
 
     def make(folder: Path) -> Made:
-        _write_output(str(folder))
+        plan = finished_output(str(folder))
+        Retry(plan.digest, "mono", "a worker died", 1.0).publish(plan.output)
         path = sorted(folder.glob(pattern))[0]
         content = path.read_bytes()
         return str(path), seeds.dumped(checked_values(content)) if path.suffix == ".json" else [
@@ -242,7 +187,7 @@ _MADE: Mapping[str, tuple[Make, Read, Codec | None]] = {
             "plan": "plan-*",
             "receipt": "mono/receipts/00001-*",
             "manifest": "mono/manifest-*",
-            "scan report": "mono/scans/unit-*",
+            "scan report": "tokenize-*/scans/unit-*",
             "retry": "retry-*",
             "machine": "machines/*",
         }.items()
@@ -258,8 +203,8 @@ def _targets() -> Iterator[Target]:
             keys = _KEYS.get((kind, name), {"format": name})
             reader = {"corpus": read.corpus, "topics": read.topics}.get(kind)
             make = _file(file.name, *file.contents)
-            found = reader(**keys) if reader else _READERS[kind]
-            yield Target(f"{kind} {name}".strip(), make, found, file.codec, file.rows)
+            read_file = reader(**keys) if reader else _READERS[kind]
+            yield Target(f"{kind} {name}".strip(), make, read_file, file.codec, file.rows)
     for name, made in _MADE.items():
         yield Target(name, *made)
 
@@ -269,4 +214,4 @@ TARGETS = tuple(_targets())
 
 def named(name: str) -> Target:
     """A target."""
-    return next(each for each in TARGETS if each.name == name)
+    return next(target for target in TARGETS if target.name == name)

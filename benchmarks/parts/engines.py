@@ -9,8 +9,8 @@ import argparse
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,32 +26,18 @@ _STAGES: tuple[str, ...] = ("tokenize", "mono")
 Seconds = tuple[float, float]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One stage on one engine: median seconds of the command with few shards and with many.
-
-    Attributes:
-        runner: the name in `--runner`.
-        stage: tokenize (the join) or mono.
-        few_seconds: with few shards: mostly the start of Python and of the engine.
-        many_seconds: with many shards.
-        receipts_seconds: the difference of the seconds in the receipts.
-        shard_milliseconds: the rest of the difference, per additional shard.
-    """
-
-    runner: str
-    stage: str
-    few_seconds: float
-    many_seconds: float
-    receipts_seconds: float
-    shard_milliseconds: float
+Row = dict[str, Any]
+"""One stage on one engine: median `few_seconds` of the command with few shards, mostly the start of
+Python and of the engine, and `many_seconds`; `receipts_seconds`, the difference of the seconds in
+the receipts; `shard_milliseconds`, the rest of the difference, per additional shard.
+"""
 
 
 def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part]]:
     """Yields a part for each runner."""
     for runner in options.runners:
         rows = _measure(work / runner, runner, options.shards, options.rounds)
-        yield runner, Part({"rows": [asdict(row) for row in rows]})
+        yield runner, Part({"rows": rows})
 
 
 def _measure(folder: Path, runner: str, shards: Sequence[int], rounds: int) -> list[Row]:
@@ -93,6 +79,7 @@ def compare(runner: str, stage: str, few: Seconds, many: Seconds, more_shards: i
     """
     own = many[1] - few[1]
     milliseconds = (many[0] - few[0] - own) / more_shards * 1000
-    return Row(
-        runner, stage, round(few[0], 2), round(many[0], 2), round(own, 2), round(milliseconds, 1)
-    )
+    seconds = {"few_seconds": few[0], "many_seconds": many[0], "receipts_seconds": own}
+    rounded = {name: round(value, 2) for name, value in seconds.items()}
+    shard = {"shard_milliseconds": round(milliseconds, 1)}
+    return {"runner": runner, "stage": stage, **rounded, **shard}

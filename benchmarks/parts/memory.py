@@ -19,7 +19,7 @@ _JAVA_HEAP = "256m"
 
 
 def measure(workspace: Workspace) -> Part:
-    """The peaks, and those of the most topics over those of the fewest."""
+    """The peaks, and the most topics' peaks over the fewest's."""
     sizes = workspace.settings.memory_topics
     # Indexing must not count as a stage's peak.
     workspace.index()

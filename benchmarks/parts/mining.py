@@ -74,7 +74,7 @@ def write_collection(folder: Path, pairs: int) -> Path:
 
 
 def _topic(number: int) -> str:
-    """An id as long as those of TREC CAR."""
+    """An id as long as TREC CAR's."""
     return f"enwiki:Article%20{number // 5:07d}/A%20section%20with%20a%20heading/Number%20{number}"
 
 
@@ -92,17 +92,14 @@ def _write_corpus(path: Path, passages: int) -> None:
 
 
 def _write_config(folder: Path) -> Path:
-    collection = {
-        "topics": {"path": "fold-*.qrels", "format": "car-qrels"},
-        "qrels": "fold-*.qrels",
-    }
     values = {
         "recipe": "car",
         "start": "embedded:mono",
         "data": {
             "corpus": {"path": "corpus.tsv", "format": "tsv"},
             "run": "run.trec",
-            **collection,
+            "topics": {"path": "fold-*.qrels", "format": "car-qrels"},
+            "qrels": "fold-*.qrels",
         },
         "input": {"max_length": 64, "max_query_length": 32},
         "optimizer": {"steps": _STEPS, "warmup_steps": 1, "batch_size": _BATCH},

@@ -23,12 +23,17 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
     synthetic.write_corpus(corpus, _PASSAGES)
     for duo_k in options.duo_k:
         print(f"{options.queries:,} topics, duo.k {duo_k}", file=sys.stderr)
-        duo = {"checkpoint": "embedded:duo", "k": duo_k}
-        more = {"duo": duo, "backend": hash_backend.NAME, "qrels": "qrels.txt"}
         config = synthetic.write_config(
-            folder, corpus, _PASSAGES, options.queries, options.k, **more
+            folder,
+            corpus,
+            _PASSAGES,
+            options.queries,
+            options.k,
+            duo={"checkpoint": "embedded:duo", "k": duo_k},
+            backend=hash_backend.NAME,
+            qrels="qrels.txt",
         )
-        # The stages before duo are those of the run before.
+        # The stages before duo are done.
         output, page = folder / "out", work / f"report-{duo_k}"
         run_metered([BEAMRANK, "run", config, "--output", output], PYTHONPATH=str(plugins))
         usage = run_metered([BEAMRANK, "report", output, "--output", page, "--quiet"])

@@ -4,18 +4,16 @@ threads.
 
 import statistics
 import tempfile
-import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from beamrank.commit.receipts import StageFolder
 from beamrank.commit.shards import cut_shards
 from beamrank.machine import usable_cores
 from beamrank.records import Topic
-from benchmarks.peers import Hits, Searched, search_pyserini
+from benchmarks.peers import Searched, hits_of, search_pyserini, timed_searches
 from benchmarks.results import Part, Target
 from benchmarks.subprocess_meter import run_apart
 from benchmarks.workspace import Workspace
@@ -23,7 +21,6 @@ from models.lucene import jvm
 from models.lucene.bm25 import Bm25Searcher
 
 _WANTED_RATIO = 1.15
-_SCORE_TOLERANCE = 1e-3
 
 
 def measure(workspace: Workspace) -> Part:
@@ -38,10 +35,11 @@ def measure(workspace: Workspace) -> Part:
         for side, search in sides.items():
             rounds[side].append(run_apart(search, index, topics, k, threads))
     ours, peers = (searched[0].hits for searched in rounds.values())
-    _check_equal(ours, peers)
+    if ours != peers:
+        raise RuntimeError("pyserini ranks differently, so that a ratio would mean nothing")
     seconds = {
         side: {
-            name: round(statistics.median(getattr(each, name) for each in searched), 3)
+            name: round(statistics.median(getattr(search, name) for search in searched), 3)
             for name in ("open_seconds", "first_seconds", "second_seconds")
         }
         for side, searched in rounds.items()
@@ -72,41 +70,15 @@ def search_ours(index: str, topics: Sequence[Topic], k: int, threads: int) -> Se
     does.
     """
     jvm.start(threads)
-    start = time.perf_counter()
-    searcher = Bm25Searcher(index, 0.9, 0.4, threads)
-    opened = time.perf_counter()
-    tables = _search_and_commit(searcher, topics, k)
-    first = time.perf_counter()
-    _search_and_commit(searcher, topics, k)
-    return Searched(opened - start, first - opened, time.perf_counter() - first, _hits(tables))
 
+    def search(searcher: Bm25Searcher) -> list[pa.Table]:
+        tables = []
+        with tempfile.TemporaryDirectory() as output:
+            folder = StageFolder(output)
+            for shard in cut_shards(topics, None):
+                tables.append(searcher.search(shard.topics, k))
+                folder.commit(shard.index, shard.digest, tables[-1], seconds=0.0, counts={})
+        return tables
 
-def _search_and_commit(searcher: Bm25Searcher, topics: Sequence[Topic], k: int) -> list[pa.Table]:
-    tables = []
-    with tempfile.TemporaryDirectory() as output:
-        folder = StageFolder(output)
-        for shard in cut_shards(topics, None):
-            tables.append(searcher.search(shard.topics, k))
-            folder.commit(shard.index, shard.digest, tables[-1], seconds=0.0, counts={})
-    return tables
-
-
-def _hits(tables: Sequence[pa.Table]) -> Hits:
-    hits: Hits = {}
-    for table in tables:
-        for row in table.to_pylist():
-            hits.setdefault(row["query_id"], []).append((row["doc_id"], row["score"]))
-    return hits
-
-
-def _check_equal(ours: Hits, peers: Hits) -> None:
-    """Checks that both sides found the same: otherwise their ratio would be meaningless."""
-    for query_id, hits in peers.items():
-        mine = ours.get(query_id, [])
-        scores, other = [score for _, score in mine], [score for _, score in hits]
-        if [doc_id for doc_id, _ in mine] != [doc_id for doc_id, _ in hits] or not np.allclose(
-            scores, other, rtol=0, atol=_SCORE_TOLERANCE
-        ):
-            raise RuntimeError(
-                f"pyserini ranks {query_id} differently: {hits[:3]}, beamrank {mine[:3]}"
-            )
+    seconds, tables = timed_searches(lambda: Bm25Searcher(index, 0.9, 0.4, threads), search)
+    return Searched(*seconds, hits_of(pa.concat_tables(tables)))

@@ -88,11 +88,5 @@ def _stages(plan: Plan, command: Usage, index: Path, passages: int) -> Iterator[
 
 
 def _stage(name: str, seconds: float, work: int, unit: str) -> dict[str, Any]:
-    rate = round(work / seconds, 1)
-    return {
-        "stage": name,
-        "seconds": round(seconds, 2),
-        "work": work,
-        "unit": unit,
-        "per_second": rate,
-    }
+    row = {"stage": name, "seconds": round(seconds, 2), "work": work, "unit": unit}
+    return {**row, "per_second": round(work / seconds, 1)}

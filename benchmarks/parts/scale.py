@@ -10,9 +10,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-
-from scipy import stats
 
 from beamrank.commit.plan import read_plan
 from beamrank.commit.scans import read_scans
@@ -48,18 +45,16 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
         rows: list[Row] = []
         for passages, topics in sizes:
             rows.append(_measure(work, options, passages, topics))
-            part = Part(
-                {"rows": [asdict(row) for row in rows], **_growth(rows)}, targets(name, rows)
-            )
+            part = Part({"rows": list(map(asdict, rows))}, targets(name, rows))
             yield f"{options.runner}: {name}", part
 
 
 def _sizes(options: argparse.Namespace) -> dict[str, list[tuple[int, int]]]:
     """(passages, topics) of each row: one grows while the other is constant."""
-    passages = [round(each * _MILLION) for each in options.passages]
+    passages = [round(millions * _MILLION) for millions in options.passages]
     return {
-        "corpus": [(each, _FEWEST_TOPICS) for each in passages],
-        "candidates": [(min(passages), each) for each in options.topics or _TOPICS],
+        "corpus": [(count, _FEWEST_TOPICS) for count in passages],
+        "candidates": [(min(passages), count) for count in options.topics or _TOPICS],
     }
 
 
@@ -91,20 +86,6 @@ def _measure(work: Path, options: argparse.Namespace, passages: int, topics: int
     )
 
 
-def _growth(rows: Sequence[Row]) -> dict[str, Any]:
-    """Seconds as a linear function of the passages or candidates, whichever grows."""
-    name = "passages" if len({row.passages for row in rows}) > 1 else "candidates"
-    if len(rows) < 2:
-        return {}
-    line = stats.linregress([getattr(row, name) for row in rows], [row.seconds for row in rows])
-    return {
-        "over": name,
-        "seconds_per_million": round(line.slope * _MILLION, 2),
-        "seconds_at_none": round(line.intercept, 1),
-        "r_squared": round(line.rvalue**2, 4),
-    }
-
-
 def targets(name: str, rows: Sequence[Row]) -> tuple[Target, ...]:
     """The targets of a growing corpus. Its scan should be linear; the rest of a command is mostly
     its start.
@@ -114,21 +95,12 @@ def targets(name: str, rows: Sequence[Row]) -> tuple[Target, ...]:
     first, last = rows[0], rows[-1]
     times = last.passages / first.passages
     peak = [max(row.driver_peak_mib, row.worker_peak_mib) for row in (first, last)]
-    return (
-        Target(f"seconds of {last.passages:,} passages", last.seconds, "at most", _WANTED_SECONDS),
-        Target(
-            f"peak MiB of a process, {last.passages:,} passages", max(peak), "at most", _WANTED_MIB
-        ),
-        Target(
-            "seconds of the scan per passage, largest over smallest corpus",
-            round(last.scan_seconds / first.scan_seconds / times, 3),
-            "at most",
-            _WANTED_GROWTH,
-        ),
-        Target(
-            "peak memory, largest over smallest corpus",
-            round(peak[1] / peak[0], 3),
-            "at most",
-            _WANTED_GROWTH,
-        ),
-    )
+    scan = round(last.scan_seconds / first.scan_seconds / times, 3)
+    size, growth = f"{last.passages:,} passages", "largest over smallest corpus"
+    limits = {
+        f"seconds of {size}": (last.seconds, _WANTED_SECONDS),
+        f"peak MiB of a process, {size}": (max(peak), _WANTED_MIB),
+        f"seconds of the scan per passage, {growth}": (scan, _WANTED_GROWTH),
+        f"peak memory, {growth}": (round(peak[1] / peak[0], 3), _WANTED_GROWTH),
+    }
+    return tuple(Target(name, value, "at most", most) for name, (value, most) in limits.items())

@@ -36,8 +36,8 @@ def measure(workspace: Workspace) -> Part:
     folder = resolve_checkpoint("embedded:mono", "mono").folder
     texts = [doc.text for doc in workspace.squad.passages]
     rounds = [_round(folder, texts) for _ in range(workspace.settings.rounds)]
-    seconds = {way: statistics.median(each[way] for each in rounds) for way in rounds[0]}
-    rates = {way: round(len(texts) / each) for way, each in seconds.items()}
+    seconds = {way: statistics.median(row[way] for row in rounds) for way in rounds[0]}
+    rates = {way: round(len(texts) / took) for way, took in seconds.items()}
     cold, library = rates["beamrank, 2 processes, cold"], rates[list(_LIBRARY)[1]]
     over = round(cold / library, 2)
     return Part(
@@ -101,7 +101,7 @@ def _tokenize_together(folder: str, texts: list[str], count: int) -> list[float]
         wait = manager.Barrier(count).wait
         shares = [texts[place::count] for place in range(count)]
         seconds = pool.map(tokenize_ours, [folder] * count, shares, [wait] * count)
-        return [max(each) for each in zip(*seconds, strict=True)]
+        return [max(both) for both in zip(*seconds, strict=True)]
 
 
 def _seconds(work: Callable[[], Any]) -> float:

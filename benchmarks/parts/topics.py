@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-import yaml
 
 from beamrank.commit.plan import read_current, read_plan
 from benchmarks import hash_backend, synthetic
@@ -23,15 +20,12 @@ from benchmarks.subprocess_meter import Usage, run_metered
 TOPICS = (10_000, 100_000, 1_000_000)
 K = 100
 _BASE_TOPICS = 1000
-_PLAN_WORDS = 8
 _PASSAGES, _WORDS = 100_000, 6
-_TOPICS_AT_ONCE = 1 << 16
 _STAGES = ("retrieve", "tokenize", "mono", "runs")
 _SHUFFLES = ("retrieve", "tokenize")
 _PARTS = ("plan", "launch", "work", "seal")
 _GROWTH, _MORE_MIB = 1.15, 1024
 _PLAN_SECONDS, _PLAN_MIB = 600, 2048
-_SEED = 20_261_125
 _PLAN = """
 import sys
 from beamrank.config.load import load_config
@@ -56,11 +50,11 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
     for topics in (_BASE_TOPICS, *(options.topics or TOPICS)):
         if topics != _BASE_TOPICS or topics not in rows:
             rows[topics] = _measure(work, options, topics, str(plugins))
-        known = [rows[each] for each in sorted(rows)]
+        known = [rows[topics] for topics in sorted(rows)]
         figures = {"rows": known, "growth": growth(known)}
         yield options.runner, Part(figures, targets(options.runner, known))
     if options.planned:
-        config = write_config(work / "plan", options.planned, candidates=False)
+        config = write_config(work, work / "plan", options.planned, k=1)
         usage = run_metered([sys.executable, "-c", _PLAN, config], PYTHONPATH=str(plugins))
         part = part_of(usage, _PLAN_SECONDS, _PLAN_MIB, topics=options.planned)
         yield f"plan of {options.planned:,} topics", part
@@ -68,7 +62,7 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
 
 def _measure(work: Path, options: argparse.Namespace, topics: int, plugins: str) -> Row:
     folder = work / f"{options.runner}-{topics}"
-    config, output = write_config(folder, topics), folder / "out"
+    config, output = write_config(work, folder, topics, qrels="qrels.txt"), folder / "out"
     # What a measurement that was cut off has left would be resumed.
     shutil.rmtree(output, ignore_errors=True)
     flags = ["--runner", options.runner, "--", *options.beam_flags]
@@ -98,7 +92,9 @@ def _step(output: Path, stage: str, usage: Usage) -> dict[str, float]:
     if stage != "runs":
         plan = read_plan(str(output))
         name = plan.of_step(stage)[0].name
-        ends = {each.committed_seconds: each.seconds for each in sealed(plan, name).receipts}
+        ends = {
+            receipt.committed_seconds: receipt.seconds for receipt in sealed(plan, name).receipts
+        }
         sealed_at = max(path.stat().st_mtime for path in (output / name).glob("manifest-*.json"))
         times = [min(end - seconds for end, seconds in ends.items()), max(ends), sealed_at]
     spans = np.diff([usage.started, planned, *times]).round(2).tolist()
@@ -110,44 +106,18 @@ def _step(output: Path, stage: str, usage: Usage) -> dict[str, float]:
     }
 
 
-def write_config(folder: Path, topics: int, candidates: bool = True) -> Path:
-    """Writes a small corpus, topics and a run as Parquet, and qrels; those that are there stay."""
-    path = folder / "config.yaml"
+def write_config(work: Path, folder: Path, topics: int, k: int = K, **more: Any) -> Path:
+    """Writes short passages, and topics with their candidates as Parquet; those that are there
+    stay. `more` are further keys.
+    """
+    # The join of a large corpus is measured by `scale`.
+    corpus, path = work / "corpus.tsv", folder / "config.yaml"
+    if not corpus.exists():
+        synthetic.write_corpus(corpus, _PASSAGES, _WORDS)
     if path.exists():
         return path
-    folder.mkdir(parents=True, exist_ok=True)
-    rng, words = np.random.default_rng(_SEED), synthetic.vocabulary()
-    # Few and short passages: the join of a large corpus is measured by `scale`.
-    drawn = words[rng.integers(len(words), size=(_PASSAGES, _WORDS))]
-    lines = (f"{number}\t{' '.join(row)}\n" for number, row in enumerate(drawn))
-    (folder / "corpus.tsv").write_text("".join(lines))
-    length = _WORDS if candidates else _PLAN_WORDS
-    _write_topics(folder / "topics.parquet", topics, words, length, rng)
-    synthetic.write_run(folder / "given.parquet", topics if candidates else 1, K, _PASSAGES)
-    values = {
-        "run_tag": "hashes",
-        "corpus": {"path": "corpus.tsv", "format": "tsv"},
-        "topics": {"path": "topics.parquet", "format": "parquet"},
-        "candidates": {"run": "given.parquet", "k": K},
-        "mono": {"checkpoint": "embedded:mono", "k": K},
-        "backend": hash_backend.NAME,
-        "measures": ["RR@10", "nDCG@10", "R@100"],
-        "output": "out",
-        **({"qrels": "qrels.txt"} if candidates else {}),
-    }
-    path.write_text(yaml.safe_dump(values))
-    return path
-
-
-def _write_topics(
-    path: Path, topics: int, words: Any, length: int, rng: np.random.Generator
-) -> None:
-    schema = pa.schema({"query_id": pa.string(), "text": pa.string()})
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for start in range(0, topics, _TOPICS_AT_ONCE):
-            ids = np.arange(start, min(start + _TOPICS_AT_ONCE, topics)).astype(str)
-            drawn = words[rng.integers(len(words), size=(len(ids), length))]
-            writer.write_table(pa.table([ids, list(map(" ".join, drawn))], schema=schema))
+    more |= {"backend": hash_backend.NAME, "measures": ["RR@10", "nDCG@10", "R@100"]}
+    return synthetic.write_config(folder, corpus, _PASSAGES, topics, k, "given.parquet", **more)
 
 
 def _seconds(row: Row) -> dict[str, float]:
@@ -161,7 +131,7 @@ def _seconds(row: Row) -> dict[str, float]:
 
 
 def growth(rows: Sequence[Row]) -> dict[str, float]:
-    """The seconds of the largest size over those of the one before, per topic."""
+    """The seconds of the largest size over the size before, per topic."""
     if len(rows) < 3:
         return {}
     before, last = map(_seconds, rows[-2:])
@@ -182,7 +152,7 @@ def targets(runner: str, rows: Sequence[Row]) -> tuple[Target, ...]:
         for row in (rows[0], rows[-1])
     )
     names = f"{rows[-1]['topics']:,} topics"
-    above = f"launcher's peak MiB above that of {rows[0]['topics']:,} topics, {names}"
+    above = f"launcher's peak MiB above {rows[0]['topics']:,} topics, {names}"
     return (
         Target(above, most - least, "at most", _MORE_MIB),
         *(

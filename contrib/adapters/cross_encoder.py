@@ -61,7 +61,7 @@ class CrossEncoder:
             revision: of a Hugging Face id.
             device: as for `beamrank.Reranker`.
             max_length: of an input, in tokens; default: 512.
-            activation_fn: that of `predict` and `rank` by default.
+            activation_fn: for `predict` and `rank`, by default.
             **options: those of `beamrank.Reranker`, such as `truncation="hf"`, with which texts are
                 cut as in sentence-transformers; and CrossEncoder's others at their defaults.
 
@@ -111,7 +111,7 @@ class CrossEncoder:
                 CPU.
             show_progress_bar: has no effect.
             activation_fn: a function of torch, such as `torch.nn.Sigmoid()`, applied to the
-                log-odds; by default that of the constructor, else none, whatever the checkpoint's
+                log-odds; by default the constructor's, else none, whatever the checkpoint's
                 card names.
             apply_softmax: must be False: a pair has one score.
             convert_to_numpy: whether to give float32[n] of NumPy; else a list of tensors.
@@ -138,10 +138,10 @@ class CrossEncoder:
         activate = self.activation_fn if activation_fn is None else activation_fn
         if activate is not None:
             scores = activate(scores)
-        found = (
+        result = (
             scores if convert_to_tensor else scores.numpy() if convert_to_numpy else list(scores)
         )
-        return found[0] if is_one else found
+        return result[0] if is_one else result
 
     def rank(
         self,

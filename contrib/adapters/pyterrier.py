@@ -59,29 +59,29 @@ class BeamrankReranker(pt.Transformer):  # type: ignore[misc]
         """
         pt.validate.columns(inp, includes=["qid", "query", "docno", self.text_field])
         by = [name for name in ("rank", "score") if name in inp][:1]
-        found = inp.sort_values(by, ascending=by == ["rank"], kind="stable") if by else inp
+        rows = inp.sort_values(by, ascending=by == ["rank"], kind="stable") if by else inp
         # A query's rows stay together. The number of a row is its doc's id: a doc can have another
         # text for each query.
-        found = found.sort_values("qid", kind="stable").reset_index(drop=True).assign(score=0.0)
-        if len(found):
-            found["score"] = self._scores(found)
-            found = found.sort_values(["qid", "score"], ascending=[True, False], ignore_index=True)
-        return pt.model.add_ranks(found)
+        rows = rows.sort_values("qid", kind="stable").reset_index(drop=True).assign(score=0.0)
+        if len(rows):
+            rows["score"] = self._scores(rows)
+            rows = rows.sort_values(["qid", "score"], ascending=[True, False], ignore_index=True)
+        return pt.model.add_ranks(rows)
 
-    def _scores(self, found: pd.DataFrame) -> pd.Series:
+    def _scores(self, rows: pd.DataFrame) -> pd.Series:
         """The scores of rows, by their numbers."""
         run: dict[str, dict[str, float]] = {}
-        for row, query_id in enumerate(found["qid"]):
+        for row, query_id in enumerate(rows["qid"]):
             run.setdefault(query_id, {})[str(row)] = -row
-        topics = dict(zip(found["qid"], found["query"], strict=True))
-        for query_id, query in zip(found["qid"], found["query"], strict=True):
+        topics = dict(zip(rows["qid"], rows["query"], strict=True))
+        for query_id, query in zip(rows["qid"], rows["query"], strict=True):
             if query != topics[query_id]:
                 raise DataError(
                     f"two rows of the qid {query_id!r} have different queries, {query!r:.100} and "
                     f"{topics[query_id]!r:.100}: the docs of a qid are ranked together, for one. "
                     "Give each query a qid of its own"
                 )
-        corpus = {str(row): text for row, text in enumerate(found[self.text_field])}
+        corpus = {str(row): text for row, text in enumerate(rows[self.text_field])}
         (best,) = rerank(topics, run, corpus, cascade=[self._stage]).values()
         return pd.Series(
             {int(row): score for scores in best.values() for row, score in scores.items()}

@@ -73,12 +73,12 @@ class AuditedStage:
     @property
     def scores(self) -> int:
         """How many scores were computed again."""
-        return sum(each.scores for each in self.shards)
+        return sum(shard.scores for shard in self.shards)
 
     @property
     def wrong(self) -> list[int]:
         """The shards that are wrong."""
-        return [each.shard for each in self.shards if each.wrong]
+        return [shard.shard for shard in self.shards if shard.wrong]
 
 
 def draw_shards(shards: int, count: int, seed: int) -> list[int]:
@@ -147,7 +147,7 @@ def _alike(
     """
     if then is None or then.arithmetic(stage.backend) != here.arithmetic(stage.backend):
         return False
-    cut = any(each.counts.get("halvings") for each in receipts)
+    cut = any(receipt.counts.get("halvings") for receipt in receipts)
     return not is_cuda(stage.device) or (set(then.gpus) == set(here.gpus) and not cut)
 
 
@@ -161,12 +161,12 @@ def _compare(
     by_rank: bool,
 ) -> CheckedShard:
     # Of pairs, other columns are copied.
-    own = [each.select(stage.schema.names) for each in (stored, computed)]
+    own = [part.select(stage.schema.names) for part in (stored, computed)]
     rows, scores = zip(*map(_split, own), strict=True)
     one, other = scores
     if rows[0] != rows[1] or (np.isfinite(one) != np.isfinite(other)).any():
         return CheckedShard(shard, by_rank, len(one), len(one), 0.0, True, ())
-    bits = [each.view(f"u{each.itemsize}") for each in scores]
+    bits = [values.view(f"u{values.itemsize}") for values in scores]
     different = (bits[0] != bits[1]) & ~np.isnan(one)
     changes = np.abs(one[different].astype(np.float64) - other[different])
     reranked: tuple[str, ...] = ()
@@ -176,7 +176,10 @@ def _compare(
         )
         before = None if parts is None else parts.rankings(parts.stages[-1].name)
         orders = [
-            {query_id: list(each.doc_ids) for query_id, each in stage.rank(before, table).items()}
+            {
+                query_id: list(ranking.doc_ids)
+                for query_id, ranking in stage.rank(before, table).items()
+            }
             for table in (stored, computed)
         ]
         reranked = tuple(

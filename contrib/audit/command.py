@@ -21,7 +21,14 @@ from beamrank.version import __version__
 from contrib.audit.audit import CONFIDENCE, AuditedStage, audit_stage, draw_shards, most_wrong
 from models.stages.core import open_stages
 from models.stages.scoring import ModelStage
-from pipelines.commands.arguments import AsJson, Quiet, Verbose, console_progress, option
+from pipelines.commands.arguments import (
+    AsJson,
+    Quiet,
+    RunFolder,
+    Verbose,
+    console_progress,
+    option,
+)
 from pipelines.console.terminal import write_line
 
 
@@ -32,7 +39,7 @@ class Audit:
     Attributes:
         output, plan: what was audited.
         shards, seed: of all shards, those that were drawn are in `audited`.
-        wrong: those of them that are wrong in a stage.
+        wrong: of these, the shards that are wrong in a stage.
         most_wrong, most_wrong_share: how many of all shards can be wrong with `confidence`.
         stages: by stage.
         machine: this one.
@@ -57,8 +64,8 @@ class Audit:
 
     def text(self) -> str:
         """A paragraph for a paper or a ticket."""
-        checked = [each for stage in self.stages for each in stage.shards if each.by_rank]
-        by_rank = len({each.shard for each in checked})
+        checked = [check for stage in self.stages for check in stage.shards if check.by_rank]
+        by_rank = len({check.shard for check in checked})
         drawn = len(self.audited)
         machine = ", ".join([self.machine["processor"], *self.machine["gpus"]])
         sentences = [
@@ -72,22 +79,22 @@ class Audit:
                 f"{alike} had been scored by the same kind of machine, so bits were compared"
             )
         if checked:
-            largest = max(each.largest_difference for each in checked)
+            largest = max(check.largest_difference for check in checked)
             sentences.append(
                 f"{counted(by_rank, 'shard')} had been scored by another kind of machine, so "
                 f"ranks were compared; scores differ by at most {largest:.2g}"
             )
-        found = (
+        verdict = (
             f"{counted(len(self.wrong), 'shard is', 'shards are')} wrong"
             if self.wrong
             else "All agree"
         )
         if drawn < self.shards:
-            found += (
+            verdict += (
                 f": at {self.confidence:.0%} confidence at most {self.most_wrong:,} of the "
                 f"{self.shards:,} shards ({self.most_wrong_share:.2%}) are wrong"
             )
-        return ". ".join([*sentences, found, "What the stages read was taken as it is stored."])
+        return ". ".join([*sentences, verdict, "What the stages read was taken as it is stored."])
 
 
 def _model(stage: AuditedStage) -> str:
@@ -96,7 +103,7 @@ def _model(stage: AuditedStage) -> str:
 
 
 def audit(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="A run's output: a path or a URL.")],
+    folder: RunFolder,
     shards: Annotated[
         int, option("How many shards are drawn, or all if there are fewer.", min=1)
     ] = 300,
@@ -117,9 +124,9 @@ def audit(
     plan.check_engine()
     manifests = plan.manifests(StageFolder.gather)
     stages = [
-        each
-        for each in open_stages(plan.stages)
-        if isinstance(each, ModelStage) and each.name in manifests
+        stage
+        for stage in open_stages(plan.stages)
+        if isinstance(stage, ModelStage) and stage.name in manifests
     ]
     for record in plan.stages:
         if record.name not in manifests:
@@ -136,11 +143,11 @@ def audit(
         settings = (stage.checkpoint_digest, stage.dtype, stage.device, stage.backend, stage.kernel)
         result = AuditedStage(stage.name, *settings)
         with console.events(), console.bar(stage.name) as bar:
-            for each in audit_stage(plan, stage, manifests, drawn):
-                result.shards.append(each)
+            for checked in audit_stage(plan, stage, manifests, drawn):
+                result.shards.append(checked)
                 bar.update(len(result.shards), len(drawn), "shards")
         results.append(result)
-    wrong = sorted({shard for each in results for shard in each.wrong})
+    wrong = sorted({shard for result in results for shard in result.wrong})
     most = most_wrong(len(wrong), len(drawn), len(plan.shards))
     made = Audit(
         *(
@@ -169,16 +176,16 @@ def audit(
 def _differences(stages: Sequence[AuditedStage]) -> Iterator[str]:
     """A line for each wrong shard of a stage."""
     for stage in stages:
-        for each in stage.shards:
-            if each.rows_differ:
+        for check in stage.shards:
+            if check.rows_differ:
                 yield (
-                    f"{stage.stage}, shard {each.shard}: its rows are not those of its topics "
+                    f"{stage.stage}, shard {check.shard}: its rows are not those of its topics "
                     "and candidates"
                 )
-            elif each.wrong:
-                reranked = counted(len(each.reranked), "query is", "queries are")
+            elif check.wrong:
+                reranked = counted(len(check.reranked), "query is", "queries are")
                 yield (
-                    f"{stage.stage}, shard {each.shard}: {each.different:,} of {each.scores:,} "
-                    f"scores differ, by up to {each.largest_difference:.2g}; {reranked} ranked "
+                    f"{stage.stage}, shard {check.shard}: {check.different:,} of {check.scores:,} "
+                    f"scores differ, by up to {check.largest_difference:.2g}; {reranked} ranked "
                     "differently"
                 )

@@ -3,17 +3,16 @@ far to trust them.
 """
 
 import json
-import tempfile
-from typing import IO, Annotated, Any
+from collections.abc import Iterator
+from dataclasses import asdict, astuple
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-import typer
 from scipy.special import expit
 
 from beamrank.commit.listing import CALIBRATION
-from beamrank.commit.receipts import PARQUET
+from beamrank.commit.receipts import table_chunks
 from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.evaluation.tables import MEAN, Cell, Column, Table
 from beamrank.formats.qrels import Qrels, read_qrels
@@ -27,18 +26,19 @@ from contrib.calibration.fit import (
     Judged,
     Reliability,
     Threshold,
-    as_object,
     find_threshold,
     held_out,
     measure,
     split_topics,
 )
 from pipelines.commands.arguments import (
+    OwnQrels,
     ResultFormat,
+    RunFolder,
+    ScoredStage,
     one_of,
     open_runs,
     option,
-    qrels_option,
     scored_stage,
 )
 from pipelines.console.progress import ConsoleProgress
@@ -47,22 +47,18 @@ from pipelines.console.terminal import write_error
 
 _FOLDS = 5
 _LEAST_TOPICS = 2 * _FOLDS
-_CHUNK_BYTES = 1 << 20
 _SIGMOID, _BASE_RATE, _CALIBRATED = "sigmoid of the score", "share of relevant docs", "calibrated"
-_SCHEMA = pa.schema(
-    [
-        pa.field("query_id", pa.string(), nullable=False),
-        pa.field("doc_id", pa.string(), nullable=False),
-        pa.field("rank", pa.int32(), nullable=False),
-        pa.field("score", pa.float64(), nullable=False),
-        pa.field("probability", pa.float64(), nullable=False),
-    ]
-)
+_COLUMNS = {
+    **dict.fromkeys(("query_id", "doc_id"), pa.string()),
+    "rank": pa.int32(),
+    **dict.fromkeys(("score", "probability"), pa.float64()),
+}
+_SCHEMA = pa.schema([pa.field(*column, nullable=False) for column in _COLUMNS.items()])
 
 
 def calibrate(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="The output of a finished run.")],
-    qrels: Annotated[str | None, qrels_option("Judgments in place of the run's own.")] = None,
+    folder: RunFolder,
+    qrels: OwnQrels = None,
     method: Annotated[
         str,
         one_of(
@@ -76,13 +72,7 @@ def calibrate(
             metavar="SHARE",
         ),
     ] = None,
-    stage: Annotated[
-        str | None,
-        option(
-            "The stage of the scores; by default the last that scores docs one by one.",
-            metavar="NAME",
-        ),
-    ] = None,
+    stage: ScoredStage = None,
     rel: Annotated[int, option("The lowest label of a relevant doc.", min=1)] = 1,
     judged_only: Annotated[
         bool,
@@ -124,9 +114,11 @@ def calibrate(
     }
     if runs.plan.stage(name).input_docs == 1:
         probabilities = {_SIGMOID: np.asarray(expit(judged.scores)), **probabilities}
-    found = {kind: measure(judged, each) for kind, each in probabilities.items()}
-    threshold = None if precision is None else find_threshold(judged, fold_of, precision)
+    reliability = {kind: measure(judged, values) for kind, values in probabilities.items()}
     calibration = fit(judged)
+    threshold = (
+        None if precision is None else find_threshold(judged, fold_of, precision, calibration)
+    )
     counts = {
         "topics": judged.count,
         "docs": len(judged.scores),
@@ -141,22 +133,24 @@ def calibrate(
         "folds": _FOLDS,
     }
     result["map"] = calibration.as_object()
-    result["reliability"] = {kind: as_object(each) for kind, each in found.items()}
-    result["threshold"] = None if threshold is None else _threshold_object(threshold, calibration)
+    result["reliability"] = {kind: asdict(figures) for kind, figures in reliability.items()}
+    result["threshold"] = threshold and asdict(threshold)
     storage.replace(
         storage.join(into, "calibration.json"),
         json.dumps(result, indent=1, allow_nan=False).encode(),
     )
-    storage.replace(storage.join(into, "reliability.svg"), reliability_diagram(found, name))
-    write_probabilities(storage.join(into, "probabilities.parquet"), runs, name, calibration)
-    print_result(_table(found), result, result_format)
+    storage.replace(storage.join(into, "reliability.svg"), reliability_diagram(reliability, name))
+    probabilities_url = storage.join(into, "probabilities.parquet")
+    tables = _probabilities(runs, name, calibration)
+    storage.replace_stream(probabilities_url, table_chunks(_SCHEMA, tables))
+    print_result(_table(reliability), result, result_format)
     docs = f"{counts['docs']:,} docs of {judged.count:,} topics, {counts['relevant']:,} relevant"
     write_error(
         f"note: {name} by {docs}; the table is of topics that a map has not seen, in {_FOLDS} folds"
     )
     write_error(f"note: probabilities of all scores, the map and a picture are in {into}")
     if threshold is not None:
-        write_error(f"note: {_threshold_words(threshold, calibration, name)}")
+        write_error(f"note: {_threshold_words(threshold, name)}")
 
 
 def gather(
@@ -190,47 +184,33 @@ def gather(
     return judged, hashes64(query_ids)
 
 
-def write_probabilities(url: str, runs: PlanRuns, name: str, calibration: Calibration) -> None:
-    """Writes the docs that a stage scored as a table, a row group or more for each shard."""
-    with tempfile.TemporaryFile() as file:
-        _write_table(file, runs, name, calibration)
-        file.seek(0)
-        storage.replace_stream(url, iter(lambda: file.read(_CHUNK_BYTES), b""))
+def _probabilities(runs: PlanRuns, name: str, calibration: Calibration) -> Iterator[pa.Table]:
+    """The docs that a stage scored, a table for each shard."""
+    for parts in runs.shards():
+        ids, docs, ranks, scores = list[str](), list[str](), list[int](), [np.empty(0)]
+        for query_id, ranking in parts.rankings(name).items():
+            ids += [query_id] * ranking.scored
+            docs += ranking.doc_ids[: ranking.scored]
+            ranks += range(1, ranking.scored + 1)
+            scores.append(ranking.scores[: ranking.scored])
+        values = np.concatenate(scores)
+        yield pa.table([ids, docs, ranks, values, calibration(values)], schema=_SCHEMA)
 
 
-def _write_table(file: IO[bytes], runs: PlanRuns, name: str, calibration: Calibration) -> None:
-    with pq.ParquetWriter(file, _SCHEMA, **PARQUET) as writer:
-        for parts in runs.shards():
-            ids, docs, ranks, scores = list[str](), list[str](), list[int](), [np.empty(0)]
-            for query_id, ranking in parts.rankings(name).items():
-                ids += [query_id] * ranking.scored
-                docs += ranking.doc_ids[: ranking.scored]
-                ranks += range(1, ranking.scored + 1)
-                scores.append(ranking.scores[: ranking.scored])
-            values = np.concatenate(scores)
-            writer.write_table(
-                pa.table([ids, docs, ranks, values, calibration(values)], schema=_SCHEMA)
-            )
-
-
-def reliability_diagram(found: dict[str, Reliability], name: str) -> bytes:
+def reliability_diagram(reliability: dict[str, Reliability], name: str) -> bytes:
     """The share of relevant docs against the probability, in bins of as many docs, with
     intervals.
     """
     with figure(whole=False) as (axes, content):
         axes.plot([0, 1], [0, 1], color="tab:gray", linewidth=1, linestyle="--", label="reliable")
-        for kind, each in found.items():
+        for kind, figures in reliability.items():
             if kind == _BASE_RATE:
                 continue
-            shares = [share for _, _, share in each.bins]
-            bars = [
-                [one.value - one.low for one in shares],
-                [one.high - one.value for one in shares],
-            ]
+            share, low, high = np.transpose([astuple(one.relevant) for one in figures.bins])
             axes.errorbar(
-                [expected for _, expected, _ in each.bins],
-                [share.value for share in shares],
-                yerr=np.maximum(bars, 0),
+                [one.probability for one in figures.bins],
+                share,
+                yerr=np.maximum([share - low, high - share], 0),
                 marker="o",
                 capsize=2,
                 label=kind,
@@ -251,7 +231,7 @@ def _check_enough(judged: Judged, method: str, judged_only: bool) -> None:
     if judged_only and not others:
         advice = "Without --judged-only, docs without a judgment count as not relevant"
     elif topics >= _LEAST_TOPICS and min(relevant, others) >= min(
-        each.least for each in METHODS.values()
+        other.least for other in METHODS.values()
     ):
         advice += ", or take --method platt"
     raise PreflightError(
@@ -261,25 +241,16 @@ def _check_enough(judged: Judged, method: str, judged_only: bool) -> None:
     )
 
 
-def _table(found: dict[str, Reliability]) -> Table:
+def _table(reliability: dict[str, Reliability]) -> Table:
     names = ("Brier score", "low", "high", "calibration error", "low", "high")
-    rows: list[list[Cell]] = [[kind, *each.brier, *each.error] for kind, each in found.items()]
+    rows: list[list[Cell]] = [
+        [kind, *astuple(figures.brier), *astuple(figures.calibration_error)]
+        for kind, figures in reliability.items()
+    ]
     return Table([Column("probability"), *(Column(name, MEAN) for name in names)], rows)
 
 
-def _threshold_object(threshold: Threshold, calibration: Calibration) -> dict[str, Any]:
-    score, precision = threshold.score, threshold.precision
-    return {
-        "wanted": threshold.wanted,
-        "score": score,
-        "probability": None if score is None else _probability(calibration, score),
-        "precision": None if precision is None else precision._asdict(),
-        "recall": threshold.recall,
-        "docs_per_topic": threshold.docs_per_topic,
-    }
-
-
-def _threshold_words(threshold: Threshold, calibration: Calibration, name: str) -> str:
+def _threshold_words(threshold: Threshold, name: str) -> str:
     score, wanted, precision = threshold.score, threshold.wanted, threshold.precision
     if score is None:
         raise DataError(
@@ -287,7 +258,7 @@ def _threshold_words(threshold: Threshold, calibration: Calibration, name: str) 
             "lower one"
         )
     words = (
-        f"scores from {score:.4f} (probability {_probability(calibration, score):.4f}) have "
+        f"scores from {score:.4f} (probability {threshold.probability:.4f}) have "
         f"precision {wanted:g}"
     )
     if precision is None:
@@ -295,7 +266,3 @@ def _threshold_words(threshold: Threshold, calibration: Calibration, name: str) 
     held = f"{precision.value:.4f} ({precision.low:.4f} to {precision.high:.4f})"
     cost = f"recall {threshold.recall:.4f}, {threshold.docs_per_topic:.2f} docs a topic"
     return f"{words}; on held-out topics {held}, {cost}"
-
-
-def _probability(calibration: Calibration, score: float) -> float:
-    return float(calibration(np.array([score]))[0])

@@ -2,7 +2,7 @@
 thresholds.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -124,7 +124,8 @@ class Method(NamedTuple):
 METHODS = {"platt": Method(fit_platt, 30), "isotonic": Method(fit_isotonic, 200)}
 
 
-class Interval(NamedTuple):
+@dataclass(frozen=True)
+class Interval:
     """A value with its 95 % interval, by a bootstrap over topics."""
 
     value: float
@@ -133,19 +134,28 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Bin:
+    """Some docs: how many, their mean probability, and the share of relevant ones."""
+
+    docs: int
+    probability: float
+    relevant: Interval
+
+
+@dataclass(frozen=True)
 class Reliability:
     """How far probabilities agree with judgments.
 
     Attributes:
         brier: the mean squared error.
-        error: the expected calibration error: the distance between the probability and the share of
-            relevant docs, in the mean over ten bins with as many docs each.
-        bins: of each bin, its docs, their mean probability, and the share of relevant ones.
+        calibration_error: the expected one: the distance between the probability and the share of
+            relevant docs, in the mean over ten bins.
+        bins: with as many docs each.
     """
 
     brier: Interval
-    error: Interval
-    bins: list[tuple[int, float, Interval]]
+    calibration_error: Interval
+    bins: list[Bin]
 
 
 @dataclass(frozen=True)
@@ -155,6 +165,7 @@ class Threshold:
     Attributes:
         wanted: the precision.
         score: None where no score reaches it.
+        probability: of the score.
         precision: on held-out topics, of docs above the threshold that the other topics give; None
             without any.
         recall: the share of their relevant docs that is above it.
@@ -163,6 +174,7 @@ class Threshold:
 
     wanted: float
     score: float | None
+    probability: float | None
     precision: Interval | None
     recall: float
     docs_per_topic: float
@@ -172,32 +184,32 @@ def split_topics(hashes: NDArray[np.uint64], folds: int) -> NDArray[np.int64]:
     """The fold of each topic: int64[topics]; it follows from their hashes, and folds are equally
     large.
     """
-    found = np.empty(len(hashes), np.int64)
-    found[np.argsort(hashes, kind="stable")] = np.arange(len(hashes)) % folds
-    return found
+    fold_of = np.empty(len(hashes), np.int64)
+    fold_of[np.argsort(hashes, kind="stable")] = np.arange(len(hashes)) % folds
+    return fold_of
 
 
 def held_out(
     judged: Judged, fold_of: NDArray[np.int64], fit: Callable[[Judged], Calibration]
 ) -> Floats:
     """The probability of each doc by a map that was fitted without its topic's fold: float64[n]."""
-    found = np.empty_like(judged.scores)
+    probabilities = np.empty_like(judged.scores)
     for rows in _folds(judged, fold_of):
-        found[rows] = fit(judged.of(~rows))(judged.scores[rows])
-    return found
+        probabilities[rows] = fit(judged.of(~rows))(judged.scores[rows])
+    return probabilities
 
 
-def measure(judged: Judged, probabilities: Floats, seed: int = 0) -> Reliability:
+def measure(judged: Judged, probabilities: Floats) -> Reliability:
     """Compares probabilities with judgments."""
     edges = np.unique(np.quantile(probabilities, np.linspace(0, 1, _BINS + 1)[1:-1]))
-    found, place = np.unique(
+    used, place = np.unique(
         np.searchsorted(edges, probabilities, side="right"), return_inverse=True
     )
     sums = judged.by_topic(
         np.square(probabilities - judged.relevant),
         *(
-            value * (place == each)
-            for each in range(len(found))
+            value * (place == number)
+            for number in range(len(used))
             for value in (np.ones_like(probabilities), probabilities, judged.relevant)
         ),
     )
@@ -213,19 +225,19 @@ def measure(judged: Judged, probabilities: Floats, seed: int = 0) -> Reliability
         with np.errstate(invalid="ignore"):
             return np.column_stack([totals[:, 0] / count, error, relevant / docs])
 
-    brier, error, *shares = _intervals(sums, figures, seed)
+    brier, error, *shares = _intervals(sums, figures)
     totals = sums.sum(axis=0)
     bins = [
-        (int(docs), float(expected / docs), share)
+        Bin(int(docs), float(expected / docs), share)
         for docs, expected, share in zip(totals[1::3], totals[2::3], shares, strict=True)
     ]
     return Reliability(brier, error, bins)
 
 
 def find_threshold(
-    judged: Judged, fold_of: NDArray[np.int64], wanted: float, seed: int = 0
+    judged: Judged, fold_of: NDArray[np.int64], wanted: float, calibration: Calibration
 ) -> Threshold:
-    """The threshold by all topics, and what one that is found in the same way does on topics that
+    """The threshold by all topics, and what one that is chosen in the same way does on topics that
     it has not seen.
     """
     above = np.zeros(len(judged.scores), np.bool_)
@@ -234,13 +246,14 @@ def find_threshold(
         if lowest is not None:
             above |= rows & (judged.scores >= lowest)
     sums = judged.by_topic(above & judged.relevant, above)
-    hits, found = sums.sum(axis=0).tolist()
+    hits, docs = sums.sum(axis=0).tolist()
     precision = None
-    if found:
+    if docs:
         with np.errstate(invalid="ignore"):
-            (precision,) = _intervals(sums, lambda totals: totals[:, :1] / totals[:, 1:], seed)
-    recall = hits / float(judged.relevant.sum())
-    return Threshold(wanted, lowest_score(judged, wanted), precision, recall, found / judged.count)
+            (precision,) = _intervals(sums, lambda totals: totals[:, :1] / totals[:, 1:])
+    recall, score = hits / float(judged.relevant.sum()), lowest_score(judged, wanted)
+    probability = None if score is None else float(calibration(np.array([score]))[0])
+    return Threshold(wanted, score, probability, precision, recall, docs / judged.count)
 
 
 def lowest_score(judged: Judged, wanted: float) -> float | None:
@@ -262,27 +275,15 @@ def _folds(judged: Judged, fold_of: NDArray[np.int64]) -> Iterator[NDArray[np.bo
         yield fold_of[judged.topics] == fold
 
 
-def _intervals(sums: Floats, figures: Callable[[Floats], Floats], seed: int) -> list[Interval]:
+def _intervals(sums: Floats, figures: Callable[[Floats], Floats]) -> list[Interval]:
     """Figures of the sums over topics, [r, sums] -> [r, figures], with intervals over draws of as
     many topics.
     """
-    random, topics = np.random.default_rng(seed), len(sums)
-    drawn = [
-        random.multinomial(topics, np.full(topics, 1 / topics)) @ sums for _ in range(_RESAMPLES)
-    ]
+    topics = len(sums)
+    shares = np.full(topics, 1 / topics)
+    drawn = np.random.default_rng(0).multinomial(topics, shares, _RESAMPLES)
     values = figures(sums.sum(axis=0, keepdims=True))[0]
-    low, high = np.nanpercentile(figures(np.stack(drawn)), _INTERVAL, axis=0)
-    return [Interval(*map(float, each)) for each in zip(values, low, high, strict=True)]
-
-
-def as_object(reliability: Reliability) -> Mapping[str, Any]:
-    """For JSON."""
-    bins = [
-        {"docs": docs, "probability": expected, "relevant": share._asdict()}
-        for docs, expected, share in reliability.bins
-    ]
-    return {
-        "brier": reliability.brier._asdict(),
-        "calibration_error": reliability.error._asdict(),
-        "bins": bins,
-    }
+    low, high = np.nanpercentile(
+        figures(np.stack([row @ sums for row in drawn])), _INTERVAL, axis=0
+    )
+    return [Interval(*map(float, ends)) for ends in zip(values, low, high, strict=True)]

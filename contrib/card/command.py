@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated
 
-import typer
-
 from beamrank.commit.listing import MEASURES, PART, RUNS, VALUES, list_stage
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.stage import Stage
@@ -19,7 +17,11 @@ from beamrank.storage import files as storage
 from beamrank.storage.documents import usable
 from beamrank.version import __version__
 from models.checkpoints.sources import hub_id
-from pipelines.commands.arguments import open_runs, option
+from pipelines.commands.arguments import (
+    RunFolder,
+    open_runs,
+    option,
+)
 from pipelines.console.terminal import write_line
 
 CARD = "README.md"
@@ -27,7 +29,7 @@ _MOST_NAMED = 100
 
 
 def card(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="The output of a finished run.")],
+    folder: RunFolder,
     licence: Annotated[
         str | None,
         option(
@@ -103,9 +105,9 @@ def _blocks(runs: PlanRuns) -> Iterator[str]:
     )
     yield markdown(_stages(runs)).rstrip()
     measures = _measures(plan.output)
-    names = list(dict.fromkeys(name for each in measures.values() for name in each))
+    names = list(dict.fromkeys(name for means in measures.values() for name in means))
     if names:
-        rows: list[list[Cell]] = [[run, *map(each.get, names)] for run, each in measures.items()]
+        rows: list[list[Cell]] = [[run, *map(means.get, names)] for run, means in measures.items()]
         yield markdown(
             Table([Column("run"), *(Column(name, MEAN) for name in names)], rows)
         ).rstrip()

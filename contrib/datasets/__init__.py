@@ -1,1 +1,1 @@
-"""Data sets by name: those of ir_datasets, pyserini's indexes and topics."""
+"""Data sets by name: ir_datasets, pyserini's indexes and topics."""

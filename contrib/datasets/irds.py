@@ -86,13 +86,13 @@ def _lines(dataset: Any, part: Part, fields: Fields, template: Template | None) 
             yield from (json.dumps(row, ensure_ascii=False) for row in rows)
         case "queries":
             topics = (
-                {"query_id": each.query_id, "text": str(each.default_text())}
-                for each in dataset.queries_iter()
+                {"query_id": topic.query_id, "text": str(topic.default_text())}
+                for topic in dataset.queries_iter()
             )
             yield from (json.dumps(row, ensure_ascii=False) for row in topics)
         case "qrels":
             yield from (
-                f"{each.query_id} 0 {each.doc_id} {each.relevance}" for each in dataset.qrels_iter()
+                f"{row.query_id} 0 {row.doc_id} {row.relevance}" for row in dataset.qrels_iter()
             )
         case "scoreddocs":
             yield from _run_lines(dataset.scoreddocs_iter())
@@ -115,5 +115,5 @@ def _run_lines(rows: Iterable[Any]) -> Iterator[str]:
     for row in rows:
         scores.setdefault(row.query_id, []).append((row.doc_id, row.score))
     for query_id, docs in scores.items():
-        for rank, (doc_id, score) in enumerate(sorted(docs, key=lambda each: -each[1]), 1):
+        for rank, (doc_id, score) in enumerate(sorted(docs, key=lambda pair: -pair[1]), 1):
             yield f"{query_id} Q0 {doc_id} {rank} {score!r} irds"

@@ -62,9 +62,9 @@ def find_prebuilt(name: str) -> PrebuiltIndex:
     """An index for BM25 by its name."""
     with zipfile.ZipFile(jvm.anserini_jar()) as jar:
         tables = [
-            each
-            for each in jar.namelist()
-            if each.startswith(_INDEX_TABLES) and each.endswith(".json")
+            member
+            for member in jar.namelist()
+            if member.startswith(_INDEX_TABLES) and member.endswith(".json")
         ]
         rows = [
             row
@@ -104,10 +104,10 @@ def fetch_prebuilt(index: PrebuiltIndex, progress: Progress) -> str:
         archive = folder / "archive"
         storage.download(index.url, str(archive))
         with open(archive, "rb") as file:
-            found = hashlib.file_digest(file, "md5").hexdigest()
-        if found != index.md5:
+            md5 = hashlib.file_digest(file, "md5").hexdigest()
+        if md5 != index.md5:
             raise PreflightError(
-                f"{index.url} is not the index that pyserini names: its MD5 is {found}, not "
+                f"{index.url} is not the index that pyserini names: its MD5 is {md5}, not "
                 f"{index.md5}. Run the same command again; if the message stays, the archive was "
                 "replaced"
             )
@@ -164,7 +164,9 @@ def topics_file_name(name: str) -> str:
     """The name of the file of some topics."""
     files = jvm.call(_topics_files)
     named = {
-        each: files[constant] for each, constant in _topics_constants().items() if constant in files
+        known: files[constant]
+        for known, constant in _topics_constants().items()
+        if constant in files
     }
     return _named(named, name, f"topics {name!r}")
 
@@ -177,8 +179,8 @@ def _topics_constants() -> dict[str, str]:
     for node in ast.parse(source).body:
         match node:
             case ast.Assign(targets=[ast.Name(id="topics_mapping")], value=ast.Dict() as table):
-                found: dict[str, str] = ast.literal_eval(table)
-                return found
+                mapping: dict[str, str] = ast.literal_eval(table)
+                return mapping
     raise PreflightError(
         "this version of pyserini keeps the names of its topics elsewhere: give topics.path a file"
     )
@@ -189,4 +191,4 @@ def _topics_files() -> dict[str, str]:
     import jnius
 
     topics = jnius.autoclass("io.anserini.search.topicreader.Topics")
-    return {each.name(): each.path for each in topics.values()}
+    return {topic.name(): topic.path for topic in topics.values()}

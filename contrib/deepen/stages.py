@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from itertools import chain
-from typing import Annotated, Any, NamedTuple, NoReturn, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -101,15 +101,9 @@ class _Deciding(LaterStage):
     """A stage that decides for another, which it `prepares`, and ranks nothing."""
 
     section = StageConfig
+    made_by = "`deeper`"
     ranks = False
     prepares: str
-
-    @classmethod
-    def from_config(cls, *_: Any) -> NoReturn:
-        """It is not a stage of a configuration."""
-        raise ConfigError(
-            f"the stage {cls.type_name} is a part of `{ScoreDeeper.type_name}`: leave it out"
-        )
 
     @property
     def step(self) -> str:
@@ -227,7 +221,7 @@ class ScoreDeeper(ScoreMono):
             **placed,
             **budget,
         )
-        shared = {each.name: getattr(mono, each.name) for each in fields(ScoreMono)}
+        shared = {field.name: getattr(mono, field.name) for field in fields(ScoreMono)}
         shared |= {
             "own_name": own.name,
             "k": own.section.k,
@@ -261,8 +255,8 @@ class ScoreDeeper(ScoreMono):
         docs = {row["query_id"]: row["docs"] for row in inputs.read(self.depths).to_pylist()}
         ranked = self.parts_before(inputs).rankings(self.mono)
         return {
-            query_id: each.doc_ids[: each.scored + docs[query_id]]
-            for query_id, each in ranked.items()
+            query_id: ranking.doc_ids[: ranking.scored + docs[query_id]]
+            for query_id, ranking in ranked.items()
         }
 
     def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:
@@ -273,8 +267,8 @@ class ScoreDeeper(ScoreMono):
         last = part.group_by("query_id").aggregate([("rank", "max")])
         depths = dict(zip(last["query_id"].to_pylist(), last["rank_max"].to_pylist(), strict=True))
         deeper = {
-            query_id: replace(each, scored=max(each.scored, depths.get(query_id, 0)))
-            for query_id, each in before.items()
+            query_id: replace(ranking, scored=max(ranking.scored, depths.get(query_id, 0)))
+            for query_id, ranking in before.items()
         }
         return rank_docs(deeper, part, self.k, self.pooling, k)
 

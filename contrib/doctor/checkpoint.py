@@ -88,18 +88,14 @@ class Checked:
         if self._kind == "duo":
             # Both orders: a model that prefers a place is right in one of them.
             self._inputs = [
-                each for one, two, three in rows for each in ((one, two, three), (one, three, two))
+                (query, *both) for query, *texts in rows for both in (texts, texts[::-1])
             ]
         else:
             texts = [text for _, *both in rows for text in both]
-            places = [
-                [(2 * row + place) % len(texts) for place in range(_CANDIDATES)]
-                for row in range(len(rows))
-            ]
             self._inputs = [
-                (row[0], texts[place])
-                for row, some in zip(rows, places, strict=True)
-                for place in some
+                (query, texts[(2 * row + place) % len(texts)])
+                for row, (query, *_) in enumerate(rows)
+                for place in range(_CANDIDATES)
             ]
         self._rows = len(rows)
 
@@ -128,27 +124,27 @@ class Checked:
         return getattr(self._checkpoint.architecture, "words", ())
 
     def identity(self) -> Finding:
-        found, architecture = self._checkpoint, self._checkpoint.architecture
-        name = ", ".join(found.config.get("architectures") or [str(found.config.get("model_type"))])
-        words = f"{name}, {architecture.positions} positions, digest {found.digest[:12]}"
+        checkpoint, architecture = self._checkpoint, self._checkpoint.architecture
+        name = ", ".join(
+            checkpoint.config.get("architectures") or [str(checkpoint.config.get("model_type"))]
+        )
+        words = f"{name}, {architecture.positions} positions, digest {checkpoint.digest[:12]}"
         state = NOTE if architecture.warnings else OK
         return Finding(
             "checkpoint",
             state,
             ". ".join([words, *architecture.warnings]),
-            {"digest": found.digest},
+            {"digest": checkpoint.digest},
         )
 
     def labels(self) -> Finding:
-        count, names = (
-            self._checkpoint.architecture.num_labels,
-            self._checkpoint.config.get("id2label"),
-        )
-        rule = "the score is the logit" if count == 1 else "the score is logit 1 - logit 0"
         if self._words:
             words = self._tokenizer.convert_ids_to_tokens(list(self._words))
             shown = " minus that of ".join(map(repr, reversed(words)))
             return Finding("labels", OK, f"the score is the logit of {shown}", {"words": words})
+        count = self._checkpoint.architecture.num_labels
+        names = self._checkpoint.config.get("id2label")
+        rule = "the score is the logit" if count == 1 else "the score is logit 1 - logit 0"
         shown = "" if names is None else f", id2label {json.dumps(names)}"
         return Finding(
             "labels", OK, f"{count} of them{shown}: {rule}", {"count": count, "id2label": names}
@@ -168,12 +164,14 @@ class Checked:
             yield Finding("special tokens", OK, "those of the prompt")
             yield Finding("prompt", OK, shown, {"prompt": shown})
             return
-        laid_out = [self._lay_out(each) for each in self._inputs[:_COMPARED]]
+        laid_out = [self._lay_out(texts) for texts in self._inputs[:_COMPARED]]
         unknown = self._tokenizer.unk_token_id
-        share = float(np.mean(np.concatenate([each.token_ids[0] for each in laid_out]) == unknown))
+        share = float(
+            np.mean(np.concatenate([batch.token_ids[0] for batch in laid_out]) == unknown)
+        )
         differ = 0
         if self._kind == "mono":
-            theirs = [self._tokenizer(*each)["input_ids"] for each in self._inputs[:_COMPARED]]
+            theirs = [self._tokenizer(*texts)["input_ids"] for texts in self._inputs[:_COMPARED]]
             differ = sum(
                 one.token_ids[0].tolist() != ids for one, ids in zip(laid_out, theirs, strict=True)
             )
@@ -182,16 +180,10 @@ class Checked:
             f"{shown}, token types {' '.join(map(str, template.token_types))}; {share:.1%} of "
             "tokens are unknown"
         )
-        words += (
-            f"; {differ} of {len(laid_out)} inputs have other ids in transformers" if differ else ""
-        )
-        figures = {
-            "input": shown,
-            "token_types": list(template.token_types),
-            "unknown": share,
-            "differ": differ,
-        }
-        yield Finding("special tokens", state, words, figures)
+        if differ:
+            words += f"; {differ} of {len(laid_out)} inputs have other ids in transformers"
+        figures = {"input": shown, "token_types": list(template.token_types), "unknown": share}
+        yield Finding("special tokens", state, words, {**figures, "differ": differ})
         yield Finding("prompt", OK, "none", {"prompt": None})
 
     def truncation(self) -> Finding:
@@ -210,12 +202,13 @@ class Checked:
             f"an answer at the beginning of a long text scores {first:.2f}, at its end {last:.2f}"
         )
         figures = {"beginning": first, "end": last, "without": without}
-        if first != same or last != without:
-            return Finding("truncation", WRONG, f"{words}: what is cut changes scores", figures)
         lengths = {"max_length": self._model.limits.max_length}
-        if warnings := input_warnings(self._checkpoint, lengths):
-            return Finding("truncation", NOTE, ". ".join([words, *warnings]), figures)
-        return Finding("truncation", OK, f"{words}: ends are cut", figures)
+        state, shown = OK, f"{words}: ends are cut"
+        if first != same or last != without:
+            state, shown = WRONG, f"{words}: what is cut changes scores"
+        elif warnings := input_warnings(self._checkpoint, lengths):
+            state, shown = NOTE, ". ".join([words, *warnings])
+        return Finding("truncation", state, shown, figures)
 
     def against_transformers(self) -> Finding:
         """The log-odds of some inputs, computed by transformers in float32, one by one."""
@@ -245,8 +238,8 @@ class Checked:
             folder, dtype=torch.float32, attn_implementation="eager"
         )
         with torch.inference_mode():
-            found = [self._log_odds(model.eval(), each) for each in self._inputs[:_COMPARED]]
-        return np.array(found, np.float32)
+            log_odds = [self._log_odds(model.eval(), texts) for texts in self._inputs[:_COMPARED]]
+        return np.array(log_odds, np.float32)
 
     def _log_odds(self, model: Any, texts: Sequence[str]) -> float:
         if self._kind == "mono" and self._checkpoint.joins is None:
@@ -270,8 +263,8 @@ class Checked:
             tokenizer.encode_queries(texts[:1], _MAX_LENGTH),
             tokenizer.encode(texts[1:], _MAX_LENGTH),
         ]
-        ids = [np.asarray(each.as_py()) for column in columns for each in column.ids]
-        lengths = np.array([[len(each) for each in ids]])
+        ids = [np.asarray(text.as_py()) for column in columns for text in column.ids]
+        lengths = np.array([[len(own) for own in ids]])
         tokens = np.append(np.concatenate(ids), 0).astype(np.uint32)
         inputs = PackedInputs(
             tokens, np.cumsum(lengths, axis=1) - lengths, lengths, self._template(tokenizer.special)
@@ -281,12 +274,10 @@ class Checked:
     def neighbours(self) -> Finding:
         """Whether a score is the same alone as beside 199 others."""
         some = self._inputs[:_ALONE]
-        alone = np.concatenate([self._model.score([each]) for each in some])
+        alone = np.concatenate([self._model.score([texts]) for texts in some])
         beside = self._scores.ravel()[: len(some)]
-        changed, difference = (
-            int(np.count_nonzero(alone != beside)),
-            float(np.abs(alone - beside).max()),
-        )
+        changed = int(np.count_nonzero(alone != beside))
+        difference = float(np.abs(alone - beside).max())
         words = f"{changed} of {len(some)} scores differ alone and beside others"
         words += f", by at most {difference:.2g}" if changed else ""
         state = OK if not changed else NOTE if torch.cuda.is_available() else WRONG

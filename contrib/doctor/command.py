@@ -61,7 +61,7 @@ def doctor(
     """
     if checkpoint is None:
         if kind is not None:
-            raise ConfigError("--kind is that of a --checkpoint: give one")
+            raise ConfigError("--kind says how a --checkpoint is used: give one")
         rows, bad = _machine()
         _show(
             rows,
@@ -76,14 +76,14 @@ def doctor(
 
     document = read_document({"checkpoint": checkpoint}, ModelConfig, options or ())
     section = check_document(document, ModelConfig, "beamrank doctor")
-    found = check_checkpoint(checkpoint, kind or "mono", section.options)
-    rows = [[each.check, each.state, each.found] for each in found]
+    findings = check_checkpoint(checkpoint, kind or "mono", section.options)
+    rows = [[finding.check, finding.state, finding.found] for finding in findings]
     checks = [
-        {"check": each.check, "state": each.state, "found": each.found, **each.figures}
-        for each in found
+        {"check": finding.check, "state": finding.state, "found": finding.found, **finding.figures}
+        for finding in findings
     ]
     _show(rows, {"checkpoint": checkpoint, "kind": kind or "mono", "checks": checks}, as_json)
-    if wrong := [each.check for each in found if each.state == WRONG]:
+    if wrong := [finding.check for finding in findings if finding.state == WRONG]:
         raise BeamrankError(f"{checkpoint} does not rank as it should: {', '.join(wrong)}")
 
 
@@ -99,11 +99,11 @@ def _machine() -> tuple[list[list[str]], list[str]]:
     rows, bad = [], []
     for what, look in CHECKS.items():
         try:
-            state, found = "ok", look()
+            state, shown = "ok", look()
         except (BeamrankError, OSError, importlib.metadata.PackageNotFoundError) as error:
-            state, found = "MISSING", str(error)
+            state, shown = "MISSING", str(error)
             bad.append(what)
-        rows.append([what, state, hide_credentials(found)])
+        rows.append([what, state, hide_credentials(shown)])
     return rows, bad
 
 
@@ -126,18 +126,18 @@ def _lucene() -> str:
 def _scoring() -> str:
     from models.scoring.backends.registry import find_backend
 
-    found = find_backend("torch").resolve("auto", "auto")
-    return f"{found.device}, dtype auto is {found.dtype}, {usable_cores()} cores"
+    settings = find_backend("torch").resolve("auto", "auto")
+    return f"{settings.device}, dtype auto is {settings.dtype}, {usable_cores()} cores"
 
 
 def _kernels() -> str:
     from models.architectures.kernels.compiled import load_kernels, why_torch
 
-    found = load_kernels()
+    kernels = load_kernels()
     return (
         f"attention by torch: {why_torch()}"
-        if found is None
-        else f"attention is compiled, for {found.kind}"
+        if kernels is None
+        else f"attention is compiled, for {kernels.kind}"
     )
 
 
@@ -148,7 +148,10 @@ def _speed() -> str:
     reranker = Reranker("embedded:mono")
     for count in (_WARM_PAIRS, _TIMED_PAIRS):
         questions = islice(cycle(demo_questions()), count)
-        columns = [[each.text for each in questions], [doc.text for doc in stdlib_docs()[:count]]]
+        columns = [
+            [question.text for question in questions],
+            [doc.text for doc in stdlib_docs()[:count]],
+        ]
         start = time.monotonic()
         _, counts = score_texts(reranker.engine, reranker.tokenizer, reranker.limits, columns)
         rate, tokens = count / (time.monotonic() - start), counts.tokens / counts.inferences

@@ -95,7 +95,7 @@ def _open_topics(file: InputFile, _hints: Hints) -> RecordsDecoder:
     """The queries, in the order of the file; one of several texts is these, joined by spaces."""
 
     def rows(_: Bad) -> Iterator[tuple[int, tuple[str, str]]]:
-        return ((each.line, (each.query_id, each.query)) for each in samples(file.url))
+        return ((sample.line, (sample.query_id, sample.query)) for sample in samples(file.url))
 
     return RecordsDecoder(("query_id", "text"), rows)
 

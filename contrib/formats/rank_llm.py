@@ -61,23 +61,23 @@ def _request(url: str, line: int, row: Any) -> Request:
 def _query_id(url: str, line: int, query: Any, hits: list[Any]) -> str:
     """The id of a query, which its hits may have in its place."""
     named = [query["qid"]] if isinstance(query, dict) and "qid" in query else []
-    found = {
-        str(each)
-        for each in [
+    ids = {
+        str(qid)
+        for qid in [
             *named,
             *(hit["qid"] for hit in hits if isinstance(hit, dict) and "qid" in hit),
         ]
     }
-    if len(found) != 1:
+    if len(ids) != 1:
         reason = (
             "no hit has a `qid`"
-            if not found
-            else f"its hits have several: {', '.join(sorted(found)[:3])}"
+            if not ids
+            else f"its hits have several: {', '.join(sorted(ids)[:3])}"
         )
         raise WrongFormatError(
             f"{url}:{line}: the id of the query {json.dumps(query):.60} is unknown: {reason}"
         )
-    return found.pop()
+    return ids.pop()
 
 
 def _candidate(hit: Any) -> Any:
@@ -121,7 +121,9 @@ def _open(file: InputFile, hints: Hints) -> RecordsDecoder:
     """The candidates, in the order of the file; they have scores if the first one has."""
 
     def rows(bad: Bad) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        pairs = ((row.query_id, each) for row in requests(file.url) for each in row.candidates)
+        pairs = (
+            (row.query_id, candidate) for row in requests(file.url) for candidate in row.candidates
+        )
         for number, (query_id, candidate) in enumerate(pairs, 1):
             try:
                 doc = doc_of(candidate, hints.fields, hints.template)
@@ -136,7 +138,7 @@ def _open(file: InputFile, hints: Hints) -> RecordsDecoder:
 
 def _open_topics(file: InputFile, _hints: Hints) -> RecordsDecoder:
     def rows(_: Bad) -> Iterator[tuple[int, tuple[str, str]]]:
-        return ((each.line, (each.query_id, each.text)) for each in requests(file.url))
+        return ((request.line, (request.query_id, request.text)) for request in requests(file.url))
 
     return RecordsDecoder(("query_id", "text"), rows)
 

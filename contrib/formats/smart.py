@@ -31,7 +31,7 @@ def _split(content: bytes) -> Iterator[tuple[int, bytes]]:
     the end is none.
     """
     content = _EMPTY_END.sub(b"", content)
-    starts = [found.start() for found in _RECORD.finditer(content)]
+    starts = [match.start() for match in _RECORD.finditer(content)]
     line = 1
     for start, end in zip([0, *starts], [*starts, len(content)], strict=True):
         record = content[start:end]

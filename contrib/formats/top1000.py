@@ -23,7 +23,7 @@ def _is_top1000(beginning: Beginning) -> bool:
     columns = beginning.line.split(b"\t")
     return (
         len(columns) == len(_COLUMNS)
-        and all(len(each.split()) == 1 and b"://" not in each for each in columns[:2])
+        and all(len(column.split()) == 1 and b"://" not in column for column in columns[:2])
         and len(beginning.line.split()) > 6
     )
 

@@ -14,6 +14,7 @@ from beamrank.storage import files as storage
 from contrib.fusion.methods import METHODS, NORMALIZATIONS, check_fusion, fuse
 from pipelines.commands.arguments import (
     Columns,
+    NewRun,
     RunFormat,
     check_run_output,
     file_hints,
@@ -35,13 +36,7 @@ def fuse_runs(
             metavar="RUN", help="TREC or MS MARCO runs: paths or URLs, compressed or not."
         ),
     ],
-    output: Annotated[
-        str,
-        typer.Option(
-            help="The TREC run to write: a path or a URL; compressed if named .gz, .bz2, .xz or "
-            ".zst."
-        ),
-    ],
+    output: NewRun,
     method: Annotated[
         str,
         one_of("--method", METHODS, f"How a doc's ranks ({_RANKED}) or scores (others) are fused."),
@@ -83,12 +78,12 @@ def fuse_runs(
         hints = file_hints(run_format, columns=columns).run
         runs = [read_run(url, hints=hints, progress=bar) for url in run]
     fused = fuse(runs, method, weights=numbers, norm=norm, k=k)
-    for line in of_files({url: found.notes.facts() for url, found in zip(run, runs, strict=True)}):
+    for line in of_files({url: read.notes.facts() for url, read in zip(run, runs, strict=True)}):
         write_error(f"note: {line}")
-    for url, found in zip(run, runs, strict=True):
-        if not METHODS[method].reads_ranks and not FORMATS[found.notes.format].has_scores:
+    for url, read in zip(run, runs, strict=True):
+        if not METHODS[method].reads_ranks and not FORMATS[read.notes.format].has_scores:
             write_error(f"note: {url} has no scores: minus its ranks are taken for them")
-        if missing := len(fused) - len(found.order):
+        if missing := len(fused) - len(read.order):
             write_error(
                 f"note: {url} lacks topics of the other runs: {missing:,}; there it adds nothing"
             )

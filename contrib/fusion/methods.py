@@ -121,12 +121,8 @@ def fuse(
         weights: of the runs, for a method that takes weights.
         norm: a name in `NORMALIZATIONS`, for a method that reads scores; default: min-max.
         k: how many docs of a query are kept; default: all.
-
-    Raises:
-        ConfigError: there are fewer than two runs, or the arguments do not fit the method.
     """
-    check_fusion(len(runs), method, weights, norm)
-    found = METHODS[method]
+    chosen = METHODS[method]
     normalize = NORMALIZATIONS[norm or next(iter(NORMALIZATIONS))]
 
     def rank(query_id: str) -> Ranking:
@@ -135,14 +131,12 @@ def fuse(
             doc_ids = run.order.get(query_id)
             if doc_ids:
                 weight = weights[position] if weights else 1.0
-                found_values = (
-                    _ranks(len(doc_ids))
-                    if found.reads_ranks
-                    else weight * normalize(_scores(run, query_id))
-                )
-                for doc_id, value in zip(doc_ids, found_values.tolist(), strict=True):
+                own: NDArray[Any] = np.arange(1, len(doc_ids) + 1)
+                if not chosen.reads_ranks:
+                    own = weight * normalize(run.scores[query_id].astype(np.float64))
+                for doc_id, value in zip(doc_ids, own.tolist(), strict=True):
                     values.setdefault(doc_id, []).append(value)
-        ranking = [(doc_id, found.combine(each)) for doc_id, each in values.items()]
+        ranking = [(doc_id, chosen.combine(own_values)) for doc_id, own_values in values.items()]
         ranking.sort(key=lambda row: -row[1])
         return ranking[:k]
 
@@ -153,22 +147,16 @@ def check_fusion(runs: int, method: str, weights: Sequence[float], norm: str | N
     """Checks the arguments of `fuse` before any run is read.
 
     Raises:
-        ConfigError: see `fuse`.
+        ConfigError: there are fewer than two runs, or the arguments do not fit the method.
     """
     if runs < 2:
         raise ConfigError("there is nothing to fuse: give two runs or more")
-    for kind, name, names in (
-        ("fusion method", method, METHODS),
-        ("normalization", norm, NORMALIZATIONS),
-    ):
-        if name is not None and name not in names:
-            raise ConfigError(f"unknown {kind} {name!r}: choose one of {', '.join(names)}")
     if METHODS[method].reads_ranks and norm is not None:
         raise ConfigError(
             f"method {method} reads ranks, which need no normalization: leave out the normalization"
         )
     if not METHODS[method].takes_weights and weights:
-        takers = ", ".join(name for name, each in METHODS.items() if each.takes_weights)
+        takers = ", ".join(name for name, other in METHODS.items() if other.takes_weights)
         raise ConfigError(f"method {method} takes no weights: leave them out, or choose {takers}")
     if METHODS[method].takes_weights and len(weights) != runs:
         raise ConfigError(
@@ -178,11 +166,3 @@ def check_fusion(runs: int, method: str, weights: Sequence[float], norm: str | N
         raise ConfigError(
             f"weights must be numbers that float32 holds, not {', '.join(map(str, weights))}"
         )
-
-
-def _ranks(count: int) -> NDArray[Any]:
-    return np.arange(1, count + 1)
-
-
-def _scores(run: Run, query_id: str) -> Scores:
-    return run.scores[query_id].astype(np.float64)

@@ -111,7 +111,7 @@ class Generator:
         )
         words_of = skeleton.get_output_embeddings().weight
         every = skeleton.named_parameters(remove_duplicate=False)
-        maps = [name for name, each in every if each is words_of]
+        maps = [name for name, tensor in every if tensor is words_of]
         # A map of the checkpoint's own stands where the configuration ties it to the embeddings,
         # which transformers 5 writes for every T5.
         word_map = next((name for name in reversed(maps) if name in files.tensors), maps[0])
@@ -132,7 +132,7 @@ class Generator:
                 "the tokenizer and the modules of its model"
             )
         prompt = self._prompt(files, segments, tokenizer)
-        shown = [repr(tokenizer.convert_ids_to_tokens(each)) for each in reversed(words)]
+        shown = [repr(tokenizer.convert_ids_to_tokens(word)) for word in reversed(words)]
         return WordModel(
             config=files.config,
             layout=prompt.template,
@@ -153,12 +153,12 @@ class Generator:
         )
 
     def _find_class(self, config: Any) -> Any:
-        found = getattr(transformers, self.name)
-        if not isinstance(config, found.config_class):
+        model_class = getattr(transformers, self.name)
+        if not isinstance(config, model_class.config_class):
             raise ValueError(
                 f"it names the class {self.name} and the model_type {config.model_type!r}"
             )
-        return found
+        return model_class
 
     def _words(self, files: ModelFiles, tokenizer: Any) -> tuple[int, ...]:
         """The ids of the answers, the relevant one last."""
@@ -189,9 +189,9 @@ class Generator:
                 f"re-ranks has Transformer and LogitScore. {ELSEWHERE}"
             )
         module = files.modules[1]
-        found = usable(LogitScore, module.config, f"{files}: {module.folder}/config.json")
-        ids = (found.false_token_id, found.true_token_id)
-        return tuple(each for each in ids if each is not None)
+        score = usable(LogitScore, module.config, f"{files}: {module.folder}/config.json")
+        ids = (score.false_token_id, score.true_token_id)
+        return tuple(word for word in ids if word is not None)
 
     def _prompt(self, files: ModelFiles, segments: int, tokenizer: Any) -> Prompt:
         text = files.options.get("prompt", {}).get("text")

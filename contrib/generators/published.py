@@ -30,7 +30,7 @@ def published() -> list[Published]:
 
 
 def find_published(reference: str) -> Published | None:
-    """That of a checkpoint by its definite reference; None where none is known."""
+    """What is published of a checkpoint, by its definite reference; None where nothing is."""
     name = reference.partition("@")[0]
     rows = (row for row in published() for pattern in row.models if fnmatchcase(name, pattern))
     return next(rows, None)

@@ -60,7 +60,7 @@ class TopicFacts:
         first_doc: the doc that an evaluation ranks first.
         ranking: the hash of all its docs in their order.
         scores: the lowest and the highest; None without any.
-        own_line: that of the doc with the topic's id, if it is among the first.
+        own_line: of the doc with the topic's id, if it is among the first.
     """
 
     line: int
@@ -82,8 +82,8 @@ class RunState:
         topics: the topics read so far, by query_id.
         run_tags: the first line of each run tag.
         comments: the comments, by line.
-        judged: the docs among the first ten that are judged, and all the first ten, of topics with
-            judgments.
+        judged, first_docs: of topics with judgments, the docs among the first ten that are judged,
+            and all of these.
         judged_topics: how many topics have judgments.
         reached: how many of them rank a judged doc.
     """
@@ -94,7 +94,8 @@ class RunState:
     topics: dict[bytes, TopicFacts] = field(default_factory=dict)
     run_tags: dict[bytes, int] = field(default_factory=dict)
     comments: dict[int, bytes] = field(default_factory=dict)
-    judged: tuple[int, int] = (0, 0)
+    judged: int = 0
+    first_docs: int = 0
     judged_topics: int = 0
     reached: int = 0
 
@@ -102,17 +103,13 @@ class RunState:
         self.format = topic.format
         order = range(len(topic.rows)) if topic.order is None else topic.order.tolist()
         docs = [topic.doc_ids[i] for i in order]
-        scores = topic.finite.scores
-        first = docs[:OWN_DEPTH]
+        scores, first, spread, own_line = topic.finite.scores, docs[:OWN_DEPTH], None, None
+        if scores is not None and len(scores):
+            spread = float(scores.min()), float(scores.max())
+        if topic.query_id in first:
+            own_line = topic.lines[order[first.index(topic.query_id)]]
         self.topics[topic.query_id] = TopicFacts(
-            topic.lines[0],
-            len(docs),
-            docs[0],
-            hash(tuple(docs)),
-            None
-            if scores is None or not len(scores)
-            else (float(scores.min()), float(scores.max())),
-            topic.lines[order[first.index(topic.query_id)]] if topic.query_id in first else None,
+            topic.lines[0], len(docs), docs[0], hash(tuple(docs)), spread, own_line
         )
         if "run_tag" in topic.format.columns:
             tags = topic.column("run_tag")
@@ -122,15 +119,13 @@ class RunState:
         if judged is not None:
             self.judged_topics += 1
             self.reached += not judged.keys().isdisjoint(docs)
-            self.judged = (
-                self.judged[0] + sum(doc_id in judged for doc_id in first),
-                self.judged[1] + len(first),
-            )
+            self.judged += sum(doc_id in judged for doc_id in first)
+            self.first_docs += len(first)
 
     @property
     def judged_at_10(self) -> float | None:
         """The share of judged docs among the first ten of the judged topics."""
-        return self.judged[0] / self.judged[1] if self.judged[1] else None
+        return self.judged / self.first_docs if self.first_docs else None
 
 
 Severity = Literal["error", "warning"]

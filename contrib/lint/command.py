@@ -76,7 +76,7 @@ def lint(
     rejects = {kind: Rejects(kind, max_bad_rows) for kind in ("topics", "qrels", "run")}
     hints = file_hints(run_format, qrels_format, columns)
     references = read_references(rejects, hints, topics, qrels, corpus, first_stage, exclude)
-    for note in (note for each in rejects.values() for note in each.notes()):
+    for note in (note for rejected in rejects.values() for note in rejected.notes()):
         write_error(str(note))
     objects = []
     clean = True
@@ -118,7 +118,7 @@ def _facts(report: Report) -> list[str]:
         counted(report.count("error"), "error"),
         counted(report.count("warning"), "warning"),
         counted(len(topics), "query", "queries"),
-        counted(sum(each.rows for each in topics), "row"),
+        counted(sum(topic.rows for topic in topics), "row"),
     ]
     if report.findings.bad_rows:
         facts.append(counted(len(report.findings.bad_rows), "bad row"))
@@ -142,8 +142,7 @@ def _as_object(report: Report, fix: Fix) -> dict[str, object]:
         "counts": dict(sorted(report.findings.counts.items())),
         "findings": [
             {
-                "file": report.places.find(finding.line)[0],
-                "line": report.places.find(finding.line)[1],
+                **dict(zip(("file", "line"), report.places.find(finding.line), strict=True)),
                 "code": finding.code,
                 "severity": CHECKS[finding.code].severity,
                 "fixable": report.is_fixable(finding.code),

@@ -6,7 +6,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -130,17 +130,15 @@ def fixed_rows(topic: TopicRows, first_ranks: tuple[int, ...]) -> list[list[byte
     that agree.
     """
     columns = topic.format.columns
-    rows = list(dict.fromkeys(map(tuple, topic.rows)))
-    topic = TopicRows(
-        topic.query_id, topic.format, [list(row) for row in rows], topic.lines[: len(rows)]
-    )
+    rows = list(map(list, dict.fromkeys(map(tuple, topic.rows))))
+    topic = replace(topic, rows=rows, lines=topic.lines[: len(rows)])
     if "Q0" in columns:
         _write(topic.rows, columns.index("Q0"), [b"Q0"] * len(rows))
     order = topic.order
     if topic.is_constant and topic.ranks is not None:
         order = np.argsort(topic.ranks, kind="stable")
     assert order is not None
-    topic = TopicRows(topic.query_id, topic.format, [topic.rows[i] for i in order], topic.lines)
+    topic = replace(topic, rows=[topic.rows[i] for i in order])
     # Where only ranks order a run, equal ones have no right answer.
     if topic.ranks is None or topic.format.has_scores or len(np.unique(topic.ranks)) == len(rows):
         first = first_ranks[-1]

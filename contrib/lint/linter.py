@@ -135,8 +135,8 @@ def _lint(url: str, state: RunState, hints: Hints, *, is_contiguous: bool) -> Re
             for line, message in check.function(topic, state):
                 findings.add(line, code, message)
         state.add(topic)
-    for code, each in RUN_CHECKS.items():
-        for line, message in each.function(state):
+    for code, check in RUN_CHECKS.items():
+        for line, message in check.function(state):
             findings.add(line, code, message)
     return Report(url, findings, state, rows.places)
 

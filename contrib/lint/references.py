@@ -41,8 +41,8 @@ class IdForm(NamedTuple):
 def id_form(identifier: bytes) -> IdForm:
     """The form of an id."""
     text = _ZEROS.sub(b"", identifier.lower())
-    found = _PREFIX.fullmatch(text)
-    return IdForm(found[1], found[2]) if found else IdForm(b"", text)
+    match = _PREFIX.fullmatch(text)
+    return IdForm(match[1], match[2]) if match else IdForm(b"", text)
 
 
 def could_be(one: IdForm, other: IdForm) -> bool:
@@ -93,7 +93,7 @@ def read_references(
     their content.
 
     `rejects` takes rows of `topics`, `qrels` and `run` (the first stage) that cannot be used;
-    without it, each is an error. Those of a corpus are left out. `hints` say how runs and qrels are
+    without it, each is an error. Rows of a corpus are left out. `hints` say how runs and qrels are
     laid out.
 
     Hashes stand for doc_ids, 8 bytes for each: they are Python's, so they hold in this process

@@ -4,7 +4,7 @@ rows are columns.
 
 import sqlite3
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -33,7 +33,7 @@ _LINE_BITS = 40
 
 
 class Places(NamedTuple):
-    """The lines of the files of a run as numbers, which have that of the file in their upper
+    """The lines of the files of a run as numbers, with the number of the file in the upper
     bits.
     """
 
@@ -58,8 +58,8 @@ class Line(NamedTuple):
         text: the line without its LF.
         columns: its columns; a byte order mark is not part of the first.
         ended: whether it ends in LF.
-        format: that of the run; None if no row came before this line.
-        separator: that of the first row.
+        format: of the run; None if no row came before this line.
+        separator: of the columns of the first row.
     """
 
     number: int
@@ -195,11 +195,11 @@ def _numbers(
 
 def _finite(texts: Sequence[bytes]) -> NDArray[np.float64] | None:
     """Scores; None if one is not a finite number in float32."""
-    found = _numbers(float, texts, "d")
-    if found is None:
+    numbers = _numbers(float, texts, "d")
+    if numbers is None:
         return None
     with np.errstate(over="ignore"):
-        return found if np.isfinite(found.astype(np.float32)).all() else None
+        return numbers if np.isfinite(numbers.astype(np.float32)).all() else None
 
 
 def is_rank(text: bytes) -> bool:
@@ -223,7 +223,7 @@ class RunRows:
         url: a file, a folder or a glob.
         places: tells the file and the line of a row's number.
         format: found at the first row.
-        separator: of the columns of the first row; that of the format where the row mixes
+        separator: of the columns of the first row, or of the format where that row mixes
             separators.
         comments: the comments, by line.
     """
@@ -250,19 +250,11 @@ class RunRows:
             PreflightError: the file cannot be read.
         """
         seen: set[bytes] = set()
-        current: TopicRows | None = None
-        for number, columns in self._rows():
-            if current is None or columns[self._query_at] != current.query_id:
-                if current is not None:
-                    yield current
-                current = self._topic(columns[self._query_at])
-                if current.query_id in seen:
-                    raise TopicReturnsError
-                seen.add(current.query_id)
-            current.rows.append(columns)
-            current.lines.append(number)
-        if current is not None:
-            yield current
+        for query_id, rows in groupby(self._rows(), lambda row: row[1][self._query_at]):
+            if query_id in seen:
+                raise TopicReturnsError
+            seen.add(query_id)
+            yield self._topic(rows)
 
     def gathered(self) -> Iterator[TopicRows]:
         """Each topic, in the order of their first rows, after the whole file was read into a
@@ -283,20 +275,18 @@ class RunRows:
         with closing(sqlite3.connect("")) as database:
             database.execute("CREATE TABLE rows (topic, line, columns)")
             database.executemany("INSERT INTO rows VALUES (?, ?, ?)", numbered())
-            found = database.execute("SELECT topic, line, columns FROM rows ORDER BY topic, line")
-            for _, group in groupby(found, itemgetter(0)):
-                rows = [(line, columns.split(b"\t")) for _, line, columns in group]
-                topic = self._topic(rows[0][1][self._query_at])
-                topic.lines, topic.rows = (
-                    [line for line, _ in rows],
-                    [columns for _, columns in rows],
-                )
+            stored = database.execute("SELECT topic, line, columns FROM rows ORDER BY topic, line")
+            for _, rows in groupby(stored, itemgetter(0)):
+                topic = self._topic((line, columns.split(b"\t")) for _, line, columns in rows)
                 topic.returns = returns.get(topic.query_id, ())
                 yield topic
 
-    def _topic(self, query_id: bytes) -> TopicRows:
+    def _topic(self, rows: Iterable[tuple[int, list[bytes]]]) -> TopicRows:
+        """The topic of some rows with their numbers."""
+        lines, columns = map(list, zip(*rows, strict=True))
         assert self.format is not None
-        return TopicRows(query_id, self.format, places=self.places)
+        query_id = columns[0][self._query_at]
+        return TopicRows(query_id, self.format, columns, lines, places=self.places)
 
     def _rows(self) -> Iterator[tuple[int, list[bytes]]]:
         for place, file in enumerate(self._files):
@@ -346,7 +336,12 @@ class RunRows:
     def _detect(self, text: bytes, columns: list[bytes]) -> None:
         """Finds the format and the separator at the first row."""
         self.format = next(
-            (each for each in text_formats().values() if len(each.columns) == len(columns)), None
+            (
+                run_format
+                for run_format in text_formats().values()
+                if len(run_format.columns) == len(columns)
+            ),
+            None,
         )
         if self.format is None:
             return

@@ -19,8 +19,7 @@ from beamrank.ranking.rankings import Ranking
 from beamrank.storage.documents import hashes64
 
 Strategy = Literal["top", "random"]
-# Candidates beyond those that are asked for, in place of those whose text turns out to be that of
-# another.
+# So many candidates more, in place of docs whose text turns out to be a copy.
 _SPARE = 8
 _ID, _SCORE = pa.string(), pa.float64()
 _COLUMNS = {
@@ -99,7 +98,7 @@ class Rules:
                 counts[name] += int((kept & ~passes).sum())
                 kept &= passes
             places = order[kept[order]][: self.num_negatives + _SPARE]
-            others = [doc_ids[each] for each in places.tolist()]
+            others = [doc_ids[at] for at in places.tolist()]
             values = (query_id, doc_ids[place], scores[place], others, scores[places])
             yield dict(zip(GROUPS.names, values, strict=True))
 

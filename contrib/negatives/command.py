@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import typer
 
 from beamrank.commit.parts import ShardParts
+from beamrank.commit.receipts import table_chunks
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import find_taken
 from beamrank.formats.qrels import Judgments, read_qrels
@@ -27,19 +27,21 @@ from contrib.negatives.table import (
     FORMATS,
     DocTexts,
     TableFolder,
+    row_groups,
     table_rows,
     table_schema,
-    write_file,
 )
 from models.training.data.texts import normal_text
 from pipelines.commands.arguments import (
+    OwnQrels,
     Quiet,
+    RunFolder,
+    ScoredStage,
     Verbose,
     console_progress,
     one_of,
     open_runs,
     option,
-    qrels_option,
     scored_stage,
 )
 from pipelines.console.terminal import write_line
@@ -48,9 +50,7 @@ _ENDING = "parquet"
 
 
 def negatives(
-    folder: Annotated[
-        str, typer.Argument(metavar="DIR", help="The output of a finished run: a path or a URL.")
-    ],
+    folder: RunFolder,
     output: Annotated[
         str,
         option(
@@ -58,17 +58,11 @@ def negatives(
             "shard."
         ),
     ],
-    qrels: Annotated[str | None, qrels_option("Judgments in place of the run's own.")] = None,
+    qrels: OwnQrels = None,
     output_format: Annotated[
         str, one_of("--output-format", FORMATS, "What a row is: as in sentence-transformers.")
     ] = "triplet",
-    stage: Annotated[
-        str | None,
-        option(
-            "The stage that ranked; by default the last that scores docs one by one.",
-            metavar="NAME",
-        ),
-    ] = None,
+    stage: ScoredStage = None,
     rel: Annotated[
         int, option("The lowest label of a positive; all other docs can be negatives.", min=1)
     ] = 1,
@@ -148,7 +142,7 @@ def negatives(
             )
     elif storage.is_folder(output):
         raise ConfigError(
-            f"--output {output} is a folder, and a name that ends in .{_ENDING} is that of a file"
+            f"--output {output} is a folder, and a name that ends in .{_ENDING} is a file's"
         )
     else:
         with (
@@ -156,7 +150,8 @@ def negatives(
             console.bar("negatives") as bar,
             mining.tables(range(shards), bar) as tables,
         ):
-            write_file(output, table_schema(rules), tables)
+            schema = table_schema(rules)
+            storage.replace_stream(output, table_chunks(schema, row_groups(schema, tables)))
     for line in mining.lines():
         console.note(line)
     write_line(output)
@@ -198,20 +193,20 @@ class Mining:
         """The rows of some shards.
 
         Raises:
-            PreflightError: no positive has a negative, or the corpus is not that of the run.
+            PreflightError: no positive has a negative, or the corpus is not the run's.
         """
         groups, hashes, chosen = dict[int, pa.Table](), [np.empty(0, np.uint64)], frozenset(shards)
         for parts in self.runs.shards() if chosen else ():
             if parts.shard in chosen:
-                found = groups[parts.shard] = self._choose(parts)
+                own = groups[parts.shard] = self._choose(parts)
                 named = pa.concat_arrays(
-                    [*found["positive"].chunks, *pc.list_flatten(found["doc_ids"]).chunks]
+                    [*own["positive"].chunks, *pc.list_flatten(own["doc_ids"]).chunks]
                 )
                 hashes.append(hashes64(named.to_pylist()))
                 progress.update(len(groups), len(shards), "shards")
         wanted = np.unique(np.concatenate(hashes))
         found_any = any(
-            pc.sum(pc.list_value_length(each["doc_ids"])).as_py() for each in groups.values()
+            pc.sum(pc.list_value_length(table["doc_ids"])).as_py() for table in groups.values()
         )
         if not found_any and len(shards) == len(self.runs.plan.shards):
             raise PreflightError(f"no positive has a negative: {'; '.join(self.lines())}")
@@ -222,30 +217,28 @@ class Mining:
             yield (self._table(shard, groups[shard], texts) for shard in shards)
 
     def _choose(self, parts: ShardParts) -> pa.Table:
-        """The groups of a shard, in an order by which those of all shards always follow each other
-        in the same way.
-        """
+        """The groups of a shard, in an order that does not depend on the shards."""
         rankings, rows = parts.rankings(self.stage), list[dict[str, Any]]()
         query_ids = [topic.query_id for topic in self.runs.plan.shards[parts.shard].topics]
-        for query_id in sorted(query_ids, key=lambda each: (hash64(each), each)):
+        for query_id in sorted(query_ids, key=lambda query_id: (hash64(query_id), query_id)):
             judged = self.judged.get(query_id, {})
             rows += self.rules.groups(query_id, rankings.get(query_id), judged, self.counts)
         return pa.Table.from_pylist(rows, GROUPS)
 
     def _table(self, shard: int, groups: pa.Table, texts: DocTexts) -> pa.Table:
-        """The rows of a shard; docs without a text, or with that of another or of a positive, are
+        """The rows of a shard; docs without a text, and copies of another or of a positive, are
         passed over.
         """
         queries, relevant = (
             dict(self.runs.plan.shards[shard].topics),
             defaultdict[str, set[str]](set),
         )
-        found = [row for row in groups.to_pylist() if normal_text(texts[row["positive"]])]
-        self.counts["too few"] += len(groups) - len(found)
-        for row in found:
+        kept = [row for row in groups.to_pylist() if normal_text(texts[row["positive"]])]
+        self.counts["too few"] += len(groups) - len(kept)
+        for row in kept:
             relevant[row["query_id"]].add(normal_text(texts[row["positive"]]))
         rows: list[dict[str, Any]] = []
-        for row in found:
+        for row in kept:
             query_id, most = row["query_id"], self.rules.num_negatives
             docs, seen = (
                 [(row["positive"], texts[row["positive"]], row["score"])],
@@ -276,6 +269,6 @@ class Mining:
             f"{name} {count:,}" for name, count in counts.items() if name.startswith("--") and count
         ]
         if counts["copies"]:
-            passed.append(f"without a text, or with that of another {counts['copies']:,}")
+            passed.append(f"without a text, or copies of another {counts['copies']:,}")
         if passed:
             yield f"docs passed over, for each positive: {', '.join(passed)}"

@@ -3,7 +3,6 @@ one.
 """
 
 import json
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beamrank.commit.owner import launched
-from beamrank.commit.receipts import PARQUET, part_bytes
+from beamrank.commit.receipts import part_bytes
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.notes import Progress
@@ -31,7 +30,7 @@ _RECORD = "_negatives.json"
 _RULES = b"beamrank.rules"
 _TEXT = pa.string()
 # A row has several texts.
-_GROUP_ROWS, _CHUNK_BYTES = 4096, 1 << 20
+_GROUP_ROWS = 4096
 
 
 def table_schema(rules: Rules) -> pa.Schema:
@@ -98,8 +97,8 @@ class DocTexts:
     def __getitem__(self, doc_id: str) -> str:
         start, end = self._places[np.searchsorted(self._hashes, np.uint64(hash64(doc_id)))].tolist()
         self._file.seek(start)
-        found, _, text = self._file.read(end - start).decode().partition(" ")
-        if found != doc_id:
+        stored_id, _, text = self._file.read(end - start).decode().partition(" ")
+        if stored_id != doc_id:
             raise DataError(
                 f"doc {doc_id!r} was scored, and the corpus lacks it: restore the one that the "
                 "run read"
@@ -181,16 +180,12 @@ class TableFolder(PartFolder):
         return bool(metadata.get(_RULES) == self.digest.encode())
 
 
-def write_file(url: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
-    """Writes one table of several, with the same bytes however its rows are cut into tables."""
-    with tempfile.TemporaryFile() as file:
-        with pq.ParquetWriter(file, schema, **PARQUET) as writer:
-            rest = schema.empty_table()
-            for table in tables:
-                rest = pa.concat_tables([rest, table])
-                while len(rest) >= _GROUP_ROWS:
-                    writer.write_table(rest.slice(0, _GROUP_ROWS).combine_chunks())
-                    rest = rest.slice(_GROUP_ROWS)
-            writer.write_table(rest.combine_chunks())
-        file.seek(0)
-        storage.replace_stream(url, iter(lambda: file.read(_CHUNK_BYTES), b""))
+def row_groups(schema: pa.Schema, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The rows of several tables, the same however they are cut into these."""
+    rest = schema.empty_table()
+    for table in tables:
+        rest = pa.concat_tables([rest, table])
+        while len(rest) >= _GROUP_ROWS:
+            yield rest.slice(0, _GROUP_ROWS).combine_chunks()
+            rest = rest.slice(_GROUP_ROWS)
+    yield rest.combine_chunks()

@@ -48,17 +48,17 @@ class OpenvinoBackend:
                 "'beamrank[openvino]'"
             )
         resolve_device("cpu" if device == "auto" else device)
-        found = resolve_dtype(dtype, "cpu")
-        if found not in _HINTS:
+        computed = resolve_dtype(dtype, "cpu")
+        if computed not in _HINTS:
             raise ConfigError(
-                f"dtype is {found}, and the backend openvino computes in {' or '.join(_HINTS)}"
+                f"dtype is {computed}, and the backend openvino computes in {' or '.join(_HINTS)}"
             )
-        if found == "bfloat16" and not _computes_bfloat16():
+        if computed == "bfloat16" and not _computes_bfloat16():
             raise PreflightError(
                 "dtype is bfloat16, and OpenVINO does not compute in it on this CPU: set it to "
                 "float32"
             )
-        return Device("cpu", found, _CALL_TOKENS)
+        return Device("cpu", computed, _CALL_TOKENS)
 
     @classmethod
     def load(
@@ -69,14 +69,14 @@ class OpenvinoBackend:
         threads: int,
         kernel: str,  # noqa: ARG003
     ) -> Self:
-        found = cls.resolve(device, dtype)
+        settings = cls.resolve(device, dtype)
         model = checkpoint.architecture.build(load_weights(checkpoint), torch.float32)
         if not isinstance(model, EncoderScorer):
             raise PreflightError(
                 f"the checkpoint {checkpoint.reference} is not an encoder that the backend "
                 "openvino can run (docs/reference/checkpoints.md): set backend to torch"
             )
-        return cls(model.eval(), checkpoint.architecture.positions, found.dtype, threads)
+        return cls(model.eval(), checkpoint.architecture.positions, settings.dtype, threads)
 
     def __init__(self, model: EncoderScorer, positions: int, dtype: str, threads: int) -> None:
         compiled = _compile(model, positions, dtype, threads)
@@ -101,11 +101,11 @@ class OpenvinoBackend:
     def batches(self, lengths: Lengths, token_budget: int) -> list[Rows]:
         padded = _padded(lengths.sum(axis=1))
         budget = even_budget(padded, min(token_budget, _CALL_TOKENS), self.streams)
-        found = []
+        calls = []
         for width in np.unique(padded)[::-1].tolist():
             rows, size = np.flatnonzero(padded == width), max(1, budget // width)
-            found += [rows[start : start + size] for start in range(0, len(rows), size)]
-        return found
+            calls += [rows[start : start + size] for start in range(0, len(rows), size)]
+        return calls
 
     def computed_tokens(self, lengths: Lengths) -> int:
         width = int(_padded(lengths).max())
@@ -116,7 +116,7 @@ class OpenvinoBackend:
             raise OutOfMemory(self._failure)
         count, width = batch.token_ids.shape
         padding = ((0, 0), (0, int(_padded(batch.lengths).max()) - width))
-        ids, types = (np.pad(each, padding) for each in batch[:2])
+        ids, types = (np.pad(array, padding) for array in batch[:2])
         is_token = (np.arange(ids.shape[1]) < batch.lengths[:, None]).astype(np.int32)
         rows = np.resize(np.arange(count), _inputs_of_call(count, ids.shape[1]))
         vectors = torch.zeros(_HEAD_ROWS, self._width)

@@ -44,7 +44,7 @@ def score(
     instruction: Annotated[
         str | None,
         option(
-            "The task, for models whose prompt has one; by default that of their card.",
+            "The task, for models whose prompt has one; by default their card's.",
             metavar="TEXT",
         ),
     ] = None,
@@ -88,7 +88,7 @@ def score(
     own flags follow `--`.
     """
     # All that follows `--` arrives here too.
-    paths = list(itertools.takewhile(lambda each: not each.startswith("-"), pairs))
+    paths = list(itertools.takewhile(lambda word: not word.startswith("-"), pairs))
     document: dict[str, Any] = {
         "pairs": [path and absolute_glob(path) for path in paths],
         "checkpoint": checkpoint,
@@ -126,11 +126,13 @@ def score(
 
 def _renamed(columns: str | None) -> dict[str, str]:
     """The names of columns in the files, by those that they get."""
-    names = [each.partition("=")[::2] for each in columns.split(",")] if columns is not None else []
-    found = {new.strip(): old.strip() for new, old in names}
-    if not all(new and old for new, old in found.items()) or len({*found.values()}) < len(names):
+    names = [pair.partition("=")[::2] for pair in columns.split(",")] if columns is not None else []
+    renamed = {new.strip(): old.strip() for new, old in names}
+    if not all(new and old for new, old in renamed.items()) or len({*renamed.values()}) < len(
+        names
+    ):
         raise ConfigError(
             f"--columns {columns!r}: give pairs of a new and an old name, such as "
             "query=question,doc=passage"
         )
-    return found
+    return renamed

@@ -110,7 +110,7 @@ def _plan(
     device = device or find_backend(settings.backend).resolve(settings.device, settings.dtype)
     stage = ScorePairs.of_files(settings, files[0], checkpoint, device)
     digested = [
-        (digest_file(each.url, read=not storage.is_remote(each.url)), each.rows) for each in files
+        (digest_file(file.url, read=not storage.is_remote(file.url)), file.rows) for file in files
     ]
     shards = cut_rows(digested, settings.shard_rows)
     plan = Plan(

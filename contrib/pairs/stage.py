@@ -1,6 +1,5 @@
 """Any pairs or triples of texts, without topics and without a ranking."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Self
 
@@ -10,9 +9,7 @@ import pyarrow as pa
 from beamrank.commit.check import Verification
 from beamrank.commit.plan import Plan
 from beamrank.commit.stage import StageRecord, described
-from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.stages import StageConfig
-from beamrank.errors import ConfigError
 from beamrank.formats.rejects import Rejects
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import BadRow
@@ -23,9 +20,8 @@ from models.checkpoints.checkpoint import Checkpoint, tokenizer_of
 from models.reranker import score_texts
 from models.scoring.backends.registry import Device
 from models.scoring.engine import StageCounts
-from models.stages.base import Key, Stage
+from models.stages.base import Key
 from models.stages.compute import Computed, ShardInputs
-from models.stages.planning import Planning
 from models.stages.scoring import ModelStage
 
 
@@ -37,6 +33,7 @@ class ScorePairs(ModelStage):
 
     type_name = "pairs"
     section = StageConfig
+    made_by = "`beamrank score`"
     name = "scores"
     ranks = False
     reads_input = True
@@ -72,11 +69,6 @@ class ScorePairs(ModelStage):
             **cls.model_settings(config, checkpoint, device),
         )
 
-    @classmethod
-    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence[Stage]:  # noqa: ARG003
-        """Refused: it is no stage of a cascade."""
-        raise ConfigError(f"{own.kind} is the stage of `beamrank score`: leave it out of `cascade`")
-
     def verify(self, plan: Plan, found: Verification) -> None:
         # It takes a second to import, and workers do without.
         from contrib.pairs.scores_table import verify_scores
@@ -94,8 +86,8 @@ class ScorePairs(ModelStage):
         return self.columns
 
     def record(self) -> StageRecord:
-        found = super().record()
-        return replace(found, schema=(*found.schema, *self.passed))
+        stored = super().record()
+        return replace(stored, schema=(*stored.schema, *self.passed))
 
     def compute(self, inputs: ShardInputs) -> Computed:
         """Scores rows; those that cannot be scored are counted and written to `rejects/`, and have
@@ -114,7 +106,7 @@ class ScorePairs(ModelStage):
         return Computed(part, asdict(counts), rejects=rejects)
 
     def score(self, rows: RowRange) -> tuple[pa.Table, StageCounts, list[BadRow]]:
-        """The scores of some rows, with the other columns; those of bad rows are null."""
+        """The scores of some rows, with the other columns; bad rows have none."""
         id_type = pa.type_for_alias(self.id_type)
         pairs = read_pairs(rows, self.columns, id_type, self.renamed, self.passed)
         with self.resolved().unchanged():

@@ -97,8 +97,8 @@ def _schema(kind: PairKind, id_type: pa.DataType) -> Schema:
 def find_pairs(
     paths: Sequence[str], renamed: Mapping[str, str] = MappingProxyType({})
 ) -> list[PairsFile]:
-    """The files that some paths, folders or globs name, in this order; those of a folder or a glob
-    sorted by name.
+    """The files that some paths, folders or globs name, in this order; the files of a folder or a
+    glob sorted by name.
 
     `renamed` are the names in the files of columns that get other names, by these. A file without
     rows has the columns of the others, and a column without values any type.
@@ -114,54 +114,36 @@ def find_pairs(
             f"the file {twice} is named twice, so its pairs would be scored twice: name it once"
         )
     pairs = [_opened(file, renamed) for file in files]
-    filled = [each for each in pairs if each.rows]
+    filled = [file for file in pairs if file.rows]
     if not filled:
         raise PreflightError(
             f"{', '.join(paths)} holds no rows: there is nothing to score", kind="no-rows"
         )
     agreed = filled[0]
-    for each in filled[1:]:
-        agreed = _agreed(agreed, each)
-    of_all = {"id_type": _or_string(agreed.id_type), "passed": agreed.passed}
-    return [replace(each, kind=agreed.kind, **of_all) for each in pairs]
+    for file in filled[1:]:
+        agreed = _agreed(agreed, file)
+    id_type = pa.string() if pa.types.is_null(agreed.id_type) else agreed.id_type
+    return [replace(agreed, url=file.url, rows=file.rows, id_type=id_type) for file in pairs]
 
 
-def _or_string(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_null(kind) else kind
-
-
-def _agreed(first: PairsFile, each: PairsFile) -> PairsFile:
+def _agreed(first: PairsFile, file: PairsFile) -> PairsFile:
     """What two files have in common; raises PreflightError where they do not agree."""
-    id_type = _common(first.id_type, each.id_type)
-    if each.kind != first.kind or id_type is None:
+    schemas = [pa.schema([(ID, one.id_type), *one.passed]) for one in (first, file)]
+    missing = sorted({*schemas[0].names} ^ {*schemas[1].names})
+    reason = f"only one of them has the column `{missing[0]}`" if missing else ""
+    if file.kind != first.kind:
+        reason = f"they hold {_NAMED[file.kind]} and {_NAMED[first.kind]}"
+    try:
+        # A column without values fits any type.
+        both = pa.unify_schemas(schemas)
+    except pa.ArrowException as error:
+        reason = reason or str(error)
+    if reason:
         raise PreflightError(
-            f"{each.url} holds {_described(each)}, and {first.url} {_described(first)}: score them "
-            "into two outputs"
+            f"{file.url} and {first.url} do not agree: {reason}. Scores have the same columns for "
+            "all files: score them into two outputs"
         )
-    types = [dict(zip(file.passed.names, file.passed.types, strict=True)) for file in (first, each)]
-    passed = {}
-    for name in dict.fromkeys([*types[0], *types[1]]):
-        before, now = (each.get(name) for each in types)
-        both = None if before is None or now is None else _common(before, now)
-        if both is None:
-            raise PreflightError(
-                f"the column `{name}` is {now or 'missing'} in {each.url} and "
-                f"{before or 'missing'} in {first.url}: scores have the same columns for all "
-                "files. Score them into two outputs"
-            )
-        passed[name] = both
-    return replace(first, id_type=id_type, passed=pa.schema(list(passed.items())))
-
-
-def _common(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
-    """The type of two columns, of which one without values fits any; None if they differ."""
-    if pa.types.is_null(first):
-        return second
-    return first if first == second or pa.types.is_null(second) else None
-
-
-def _described(file: PairsFile) -> str:
-    return f"{_NAMED[file.kind]} with ids of type {file.id_type}"
+    return replace(first, id_type=both.field(0).type, passed=both.remove(0))
 
 
 class _Pairs(TableReader):
@@ -340,16 +322,16 @@ def read_pairs(
         ]
         ids, texts = [], [list[str]() for _ in TEXTS[kind]]
         for group in groups:
-            for found in _some(_group(rows.file, root, group, pairs.places), rows):
-                ids.append(pairs.ids(found.columns[pairs.places[0]]))
-                for column, more in zip(texts, pairs.texts(found), strict=True):
+            for block in _some(_group(rows.file, root, group, pairs.places), rows):
+                ids.append(pairs.ids(block.columns[pairs.places[0]]))
+                for column, more in zip(texts, pairs.texts(block), strict=True):
                     column += more
         places = dict(pairs.passed)
         wanted = {places[name]: pa.string() for name in own}
         others = pairs.table.rows(groups[0], groups[-1] + 1, wanted, pairs.bad) if own else ()
         kept = list(_some(others, rows))
         columns = {
-            name: pa.chunked_array([_as_planned(each.columns[places[name]], of) for each in kept])
+            name: pa.chunked_array([_as_planned(block.columns[places[name]], of) for block in kept])
             for name, of in passed
         }
     usable = np.ones(rows.end - rows.start, np.bool_)
@@ -359,19 +341,19 @@ def read_pairs(
 
 
 def _as_planned(column: Any, planned: str) -> Any:
-    """A column with the type of its values, or where it has none that of other files."""
+    """A column with the type of its values, or where it has none the type in other files."""
     if pa.types.is_null(column.type):
         return column.cast(pa.type_for_alias(planned))
     return column.cast(_plain(column.type))
 
 
-def _some(found: Iterable[Rows], wanted: RowRange) -> Iterator[Rows]:
-    """Those of some rows that are in a range."""
-    for rows in found:
+def _some(blocks: Iterable[Rows], wanted: RowRange) -> Iterator[Rows]:
+    """The part of some rows that is in a range."""
+    for rows in blocks:
         row = int(rows.places[0]) - 1 if len(rows.places) else 0
         start, end = max(wanted.start - row, 0), min(wanted.end - row, len(rows.places))
         if start < end:
-            columns = {at: each.slice(start, end - start) for at, each in rows.columns.items()}
+            columns = {at: column.slice(start, end - start) for at, column in rows.columns.items()}
             yield Rows(columns, rows.places[start:end])
 
 

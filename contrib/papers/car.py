@@ -189,7 +189,7 @@ def _columns_of_section(beginning: Beginning) -> int:
     """How many columns the first line has, if its first is the id of a section; else 0."""
     columns = beginning.line.split()
     is_id = bool(columns) and not columns[0].startswith((b"{", b"<"))
-    is_id = is_id and any(each in columns[0] for each in (b"enwiki:", b"%20"))
+    is_id = is_id and any(mark in columns[0] for mark in (b"enwiki:", b"%20"))
     return len(columns) if is_id else 0
 
 

@@ -69,13 +69,13 @@ def _find_paragraph(file: BinaryIO, at: int) -> int | None:
     window = b""
     while len(window) <= _MAX_ITEM_BYTES and (more := file.read(_READ_BYTES)):
         window += more
-        for found in _PARAGRAPH.finditer(window):
+        for hit in _PARAGRAPH.finditer(window):
             try:
-                items = [item for item, _ in islice(_whole_items(window[found.start() :]), _SURE)]
+                items = [item for item, _ in islice(_whole_items(window[hit.start() :]), _SURE)]
             except cbor2.CBORDecodeError:
                 continue
             if len(items) == _SURE and all(_is_paragraph(item) for item in items):
-                return at + found.start()
+                return at + hit.start()
     return None
 
 
@@ -148,7 +148,7 @@ def _read_header(file: BinaryIO, where: str, kind: Kind) -> tuple[bytes, int, bo
     beginning = file.read(_READ_BYTES)
     try:
         # A first item that is longer is read further.
-        while (found := next(_whole_items(beginning), None)) is None and len(
+        while (first_item := next(_whole_items(beginning), None)) is None and len(
             beginning
         ) <= _MAX_ITEM_BYTES:
             more = file.read(len(beginning) or 1)
@@ -156,12 +156,12 @@ def _read_header(file: BinaryIO, where: str, kind: Kind) -> tuple[bytes, int, bo
                 break
             beginning += more
     except cbor2.CBORDecodeError:
-        found = None
-    if found is None:
+        first_item = None
+    if first_item is None:
         raise WrongFormatError(
             f"{where} does not begin with CBOR: it is not a TREC CAR file, or it is truncated"
         )
-    first, end = found
+    first, end = first_item
     match first:
         case ["CAR", list(kinds), *_]:
             if kinds[:1] not in ([number] for number in kind.headers):

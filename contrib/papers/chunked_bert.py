@@ -55,8 +55,8 @@ class ChunkedBert(EncoderClassifier):
 
         pooling = ChunkPooling(self.chunks.count, self.shape.hidden, self.chunks.attention)
         of_pooling = {
-            name.removeprefix(_POOLING): each
-            for name, each in weights.items()
+            name.removeprefix(_POOLING): tensor
+            for name, tensor in weights.items()
             if name.startswith(_POOLING)
         }
         pooling.requires_grad_(False).load_state_dict(of_pooling)

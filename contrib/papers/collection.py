@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
@@ -19,9 +19,11 @@ from beamrank.formats.run_writer import write_run
 from beamrank.formats.values import RowError, check_id, check_query_id
 from beamrank.records import Doc, Topic
 from beamrank.storage import files as storage
+from beamrank.storage.documents import usable
 from beamrank.storage.streams import open_stream
 from contrib.papers.statistics import CollectionStats, count_words, measure_collection
 
+_Value = TypeVar("_Value")
 _CORPUS = "corpus.jsonl"
 _RUN_TAG = "all"
 _BM25 = """\
@@ -74,13 +76,14 @@ With candidates.trec (see config.yaml), five trainings, each measured on a fifth
 class Source:
     """A file and its text."""
 
-    def __init__(self, url: str) -> None:
-        """Reads it, decompressed by the ending of its name.
+    def __init__(self, url: str, places: dict[str, str] | None = None) -> None:
+        """Reads it, decompressed by the ending of its name; `places` are those of the query_ids
+        of other files.
 
         Raises:
             PreflightError: it does not exist, cannot be read or is not UTF-8.
         """
-        self.url = url
+        self.url, self._places = url, {} if places is None else places
         try:
             with open_stream(url) as file:
                 content = file.read().removeprefix(BYTE_ORDER_MARK)
@@ -106,6 +109,22 @@ class Source:
         except RowError as error:
             self.refuse(place, f"the row {error}")
 
+    def new_query(self, place: str, query_id: str) -> None:
+        """Refuses a query_id that cannot be used, or that is there already."""
+        self.check_id(place, query_id, query=True)
+        if query_id in self._places:
+            first = self._places[query_id]
+            self.refuse(place, f"the id {query_id!r} appears twice, first in {first}")
+        self._places[query_id] = f"{self.url}, {place}"
+
+    def read(self, kind: type[_Value]) -> _Value:
+        """The JSON value of the file, which is of a kind.
+
+        Raises:
+            PreflightError: as `json`, or it is of another kind.
+        """
+        return usable(kind, self.json(), self.url)
+
     def json(self) -> Any:
         """The JSON value that the file holds.
 
@@ -124,12 +143,12 @@ class Source:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise ValueError(f"the key {key!r} appears twice in one object ({dict(pairs)!r:.100})")
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 def plain(text: str) -> str:

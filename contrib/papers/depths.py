@@ -4,7 +4,7 @@ several k0.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, NoReturn, Self
+from typing import Annotated, Self
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +12,8 @@ import pyarrow as pa
 from beamrank.commit import schemas
 from beamrank.commit.listing import DEPTHS
 from beamrank.config.stages import StageConfig
-from beamrank.errors import ConfigError
 from beamrank.ranking.rankings import Rankings
-from models.scoring.answers import Answers, Contents
+from models.scoring.answers import Answers
 from models.scoring.duo import Asked, known_duo, prepare_pairs
 from models.scoring.engine import Prepared
 from models.stages.base import Key
@@ -32,6 +31,7 @@ class ScoreDepths(ScoringStage):
 
     type_name = "duo_depths"
     section = StageConfig
+    made_by = "`beamrank report --score-missing`"
     schema = schemas.DUO
     ranks = False
     input_docs = 2
@@ -40,16 +40,9 @@ class ScoreDepths(ScoringStage):
     k0s: Annotated[tuple[int, ...], Key("--k0", selects=True)]
 
     @classmethod
-    def from_config(cls, *_: Any) -> NoReturn:
-        """It is not a stage of a configuration."""
-        raise ConfigError(
-            f"the stage {cls.type_name} is that of `beamrank report --score-missing`: leave it out"
-        )
-
-    @classmethod
     def after(cls, duo: ScoreDuo, k0s: tuple[int, ...], k: int) -> Self:
         """The stage that compares with the model of a run's own; `k` is the largest k1."""
-        shared = {each.name: getattr(duo, each.name) for each in fields(ScoringStage)}
+        shared = {field.name: getattr(duo, field.name) for field in fields(ScoringStage)}
         return cls(**{**shared, "k": k, "own_name": DEPTHS}, k0s=k0s)
 
     @property
@@ -57,7 +50,7 @@ class ScoreDepths(ScoringStage):
         return ScoreDuo.type_name
 
     def known_answers(self, part: pa.Table, tokens: pa.Table) -> Answers:
-        return known_duo(part, Contents.of(tokens, instructed=False), self.most_tokens)
+        return known_duo(part, tokens, self.most_tokens)
 
     def prepare(self, inputs: ShardInputs) -> Prepared:
         """All pairs of the best docs at each depth; NaN for pairs that no depth has."""
@@ -71,16 +64,18 @@ class ScoreDepths(ScoringStage):
         }
 
         def asked(query_id: str, doc_ids: Sequence[str]) -> Asked:
-            found = np.zeros((len(doc_ids), len(doc_ids)), np.bool_)
+            wanted = np.zeros((len(doc_ids), len(doc_ids)), np.bool_)
             for best in among:
                 member = np.isin(doc_ids, best[query_id])
-                found |= member[:, None] & member
-            np.fill_diagonal(found, False)
-            return found
+                wanted |= member[:, None] & member
+            np.fill_diagonal(wanted, False)
+            return wanted
 
         model, tokens = self.checkpoint_of(inputs).architecture, inputs.read(self.tokens)
         return prepare_pairs(model, tokens, chosen, self.limits, asked)
 
 
 def _scored(rankings: Rankings, most: int | None) -> dict[str, Sequence[str]]:
-    return {query_id: each.doc_ids[: each.scored][:most] for query_id, each in rankings.items()}
+    return {
+        query_id: ranking.doc_ids[: ranking.scored][:most] for query_id, ranking in rankings.items()
+    }

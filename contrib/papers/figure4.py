@@ -105,18 +105,18 @@ def _points(
     k1s = [k1 for k1 in report.settings.depths.k1s or (pairs.stage.k,) if k1 >= 2]
     measures = list(by_position(report.measures)[0])
     depths = [(k0, k1) for k1 in k1s for k0 in pairs.stage.k0s]
-    evaluators = {each: Evaluator(report.qrels, measures, fast=True) for each in depths}
+    evaluators = {depth: Evaluator(report.qrels, measures, fast=True) for depth in depths}
     for parts, receipt in zip(runs.shards(), manifest.receipts, strict=True):
         scores = matrices(pairs.plan.folder(pairs.stage.name).read_part(receipt))
         for k0 in pairs.stage.k0s:
             ranked = parts.rank(pairs.mono, k0)
             for k1 in k1s:
                 evaluators[k0, k1].add(
-                    (query_id, _compare(query_id, each, *scores[query_id], k1, aggregation))
-                    for query_id, each in ranked.items()
+                    (query_id, _compare(query_id, ranking, *scores[query_id], k1, aggregation))
+                    for query_id, ranking in ranked.items()
                     if query_id in report.qrels.relevance
                 )
-    means = {each: evaluator.evaluation().means for each, evaluator in evaluators.items()}
+    means = {depth: evaluator.evaluation().means for depth, evaluator in evaluators.items()}
     for measure in measures:
         for k0, k1 in depths:
             cost = k0 + k1 * (k1 - 1)

@@ -69,7 +69,9 @@ def depths_plan(runs: PlanRuns, k0s: Sequence[int], k1s: Sequence[int]) -> Pairs
         )
     record = ScoreDepths.after(duo, kept, k1).record()
     others = tuple(
-        stage for stage in plan.stages if stage.name not in {each.name for each in ranking[place:]}
+        stage
+        for stage in plan.stages
+        if stage.name not in {other.name for other in ranking[place:]}
     )
     depths = replace(plan, stages=(*others, record), rejects={})
     stage = open_stages(depths.stages)[-1]
@@ -100,7 +102,7 @@ def score_missing(pairs: Pairs, runs: PlanRuns, console: ConsoleProgress) -> Man
 
 
 def count_missing(pairs: Pairs, runs: PlanRuns) -> tuple[int, int]:
-    """How many pairs `score_missing` will score, and how many figure 4 has: those of the k1 best
+    """How many pairs `score_missing` will score, and how many figure 4 has: all of the k1 best
     docs of each k0.
     """
     plan, record = pairs.plan, pairs.plan.stages[-1]
@@ -113,6 +115,6 @@ def count_missing(pairs: Pairs, runs: PlanRuns) -> tuple[int, int]:
     for parts in runs.shards():
         for k0 in pairs.stage.k0s:
             ranked = parts.rank(pairs.mono, k0)
-            best = [min(each.scored, pairs.stage.k) for each in ranked.values()]
+            best = [min(docs.scored, pairs.stage.k) for docs in ranked.values()]
             asked += sum(count * (count - 1) for count in best)
     return missing, asked

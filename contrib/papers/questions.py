@@ -9,7 +9,8 @@ DocumentName and RelevantPassages, which are numbers with commas.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from beamrank.records import Doc, Topic
 from beamrank.storage import files as storage
@@ -22,12 +23,18 @@ from contrib.papers.collection import (
     wikipassageqa_configs,
 )
 
-_KEYS = ("id", "question", "answer")
 _PARTS = ("train", "dev", "test")
 _COLUMNS = ("QID", "Question", "DocumentID", "DocumentName", "RelevantPassages")
 
 # The passages of each article: texts by doc_id, which is DocumentID-PASSAGE.
 Articles = Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class _Answered:
+    id: str
+    question: str
+    answer: str
 
 
 def read_nfl6(url: str) -> Collection:
@@ -38,38 +45,19 @@ def read_nfl6(url: str) -> Collection:
         PreflightError: the file is missing, truncated or not of this format, or has an id twice; it
             names the place.
     """
-    topics, docs, left_out = [], [], Counter[str]()
-    for query_id, question, answer in _questions(Source(url)):
-        if not question or not answer.split():
+    topics, docs, left_out, source = [], [], Counter[str](), Source(url)
+    for number, row in enumerate(source.read(list[_Answered]), 1):
+        source.new_query(f"question {number}", row.id)
+        question = plain(row.question)
+        if not question or not row.answer.split():
             left_out["questions without a text or an answer"] += 1
             continue
-        topics.append(Topic(query_id, question))
-        docs.append(Doc(query_id, answer))
+        topics.append(Topic(row.id, question))
+        docs.append(Doc(row.id, row.answer))
     relevance = {topic.query_id: {topic.query_id: 1} for topic in topics}
     return Collection(
         docs, [Part(topics, relevance)], bm25_configs("nfl6", 10, "negatives: 2"), left_out
     )
-
-
-def _questions(source: Source) -> Iterator[tuple[str, str, str]]:
-    rows = source.json()
-    if not isinstance(rows, list):
-        source.refuse("line 1", "a JSON array is expected")
-    numbers: dict[str, int] = {}
-    for number, row in enumerate(rows, 1):
-        place = f"question {number}"
-        if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in _KEYS):
-            source.refuse(
-                place, f"a question of nfL6 is an object with {', '.join(_KEYS)}, which are texts"
-            )
-        query_id, question, answer = (row[key] for key in _KEYS)
-        source.check_id(place, query_id, query=True)
-        if query_id in numbers:
-            source.refuse(
-                place, f"the id {query_id!r} appears twice, first in question {numbers[query_id]}"
-            )
-        numbers[query_id] = number
-        yield query_id, plain(question), answer
 
 
 def read_wikipassageqa(folder: str) -> Collection:
@@ -81,28 +69,24 @@ def read_wikipassageqa(folder: str) -> Collection:
             it names the place.
     """
     articles = _read_articles(Source(storage.join(folder, "document_passages.json")))
-    lines: dict[str, str] = {}
+    places: dict[str, str] = {}
     parts = [
-        _read_part(Source(storage.join(folder, f"{name}.tsv")), name, articles, lines)
+        _read_part(Source(storage.join(folder, f"{name}.tsv"), places), name, articles)
         for name in _PARTS
     ]
     docs = [
         Doc(doc_id, text) for passages in articles.values() for doc_id, text in passages.items()
     ]
-    return Collection(docs, parts, wikipassageqa_configs(max(map(len, articles.values()))))
+    return Collection(
+        docs, parts, wikipassageqa_configs(max(map(len, articles.values()), default=0))
+    )
 
 
 def _read_articles(source: Source) -> Articles:
-    found = source.json()
-    if not isinstance(found, dict) or not found:
-        source.refuse("line 1", "a JSON object of articles is expected")
     articles = {}
-    for article, passages in found.items():
+    for article, passages in source.read(dict[str, dict[str, str]]).items():
         place = f"article {article!r}"
-        texts = passages.values() if isinstance(passages, dict) else ()
-        if not texts or not all(isinstance(each, str) for each in texts):
-            source.refuse(place, "it is not an object of texts by passage number")
-        if not all(number.isdecimal() for number in passages):
+        if not passages or not all(number.isdecimal() for number in passages):
             source.refuse(place, "its passages are not numbered")
         source.check_id(place, article)
         articles[article] = {
@@ -111,7 +95,7 @@ def _read_articles(source: Source) -> Articles:
     return articles
 
 
-def _read_part(source: Source, name: str, articles: Articles, places: dict[str, str]) -> Part:
+def _read_part(source: Source, name: str, articles: Articles) -> Part:
     topics, relevance, candidates = [], {}, {}
     header, *rows = source.text.splitlines() or [""]
     if tuple(header.split("\t")) != _COLUMNS:
@@ -129,9 +113,7 @@ def _read_part(source: Source, name: str, articles: Articles, places: dict[str, 
                 f"{len(columns)} columns, and there are {len(_COLUMNS)}: the file may be truncated",
             )
         query_id, question, article, _, numbers = columns
-        source.check_id(place, query_id, query=True)
-        if query_id in places:
-            source.refuse(place, f"the QID {query_id!r} appears twice, first in {places[query_id]}")
+        source.new_query(place, query_id)
         if article not in articles:
             source.refuse(place, f"the article {article!r} is not in document_passages.json")
         relevant = [f"{article}-{number.strip()}" for number in numbers.split(",")]
@@ -140,7 +122,6 @@ def _read_part(source: Source, name: str, articles: Articles, places: dict[str, 
             source.refuse(
                 place, f"the relevant passage {missing[0]!r} is not in document_passages.json"
             )
-        places[query_id] = f"{source.url}, {place}"
         topics.append(Topic(query_id, plain(question)))
         relevance[query_id] = dict.fromkeys(relevant, 1)
         candidates[query_id] = list(articles[article])

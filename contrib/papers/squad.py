@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict
 
 from beamrank.records import Doc, Topic
-from beamrank.storage.documents import usable
 from contrib.papers.collection import Collection, Part, Source, bm25_configs, plain
 
 
@@ -55,7 +54,7 @@ def read_squad(url: str) -> Collection:
             names the place.
     """
     source = Source(url)
-    squad = usable(_Squad, source.json(), url)
+    squad = source.read(_Squad)
     doc_ids: dict[str, str] = {}
     topics, relevance, left_out = [], {}, Counter[str]()
     for article_number, article in enumerate(squad.data, 1):
@@ -66,15 +65,13 @@ def read_squad(url: str) -> Collection:
                 continue
             doc_id = doc_ids.setdefault(paragraph.context, own_id)
             left_out["paragraphs with the text of another"] += doc_id != own_id
-            for each in paragraph.qas:
-                source.check_id(f"paragraph {own_id}", each.id, query=True)
-                if each.id in relevance:
-                    source.refuse(f"paragraph {own_id}", f"the id {each.id!r} appears twice")
-                if each.is_impossible or not each.answers or not each.question.split():
+            for question in paragraph.qas:
+                source.new_query(f"paragraph {own_id}", question.id)
+                if question.is_impossible or not question.answers or not question.question.split():
                     left_out["questions without an answer or a text"] += 1
                     continue
-                topics.append(Topic(each.id, plain(each.question)))
-                relevance[each.id] = {doc_id: 1}
+                topics.append(Topic(question.id, plain(question.question)))
+                relevance[question.id] = {doc_id: 1}
     docs = [Doc(doc_id, text) for text, doc_id in doc_ids.items()]
     return Collection(
         docs, [Part(topics, relevance)], bm25_configs("squad", 100, "negatives: 2"), left_out

@@ -5,6 +5,7 @@ judge.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Annotated, TypeAlias
 
 import typer
@@ -36,24 +37,16 @@ class Distribution(Counter[int]):
 
     def statistics(self) -> dict[str, float | None]:
         """The shortest, the median, the mean and the longest."""
-        count = self.total()
-        if not count:
+        if not self:
             return dict.fromkeys(("shortest", "median", "mean", "longest"))
-        median = (self._at((count - 1) // 2) + self._at(count // 2)) / 2
-        mean = sum(value * times for value, times in self.items()) / count
-        return {"shortest": min(self), "median": median, "mean": mean, "longest": max(self)}
+        middle = float(median(self.elements()))
+        mean = sum(value * times for value, times in self.items()) / self.total()
+        return {"shortest": min(self), "median": middle, "mean": mean, "longest": max(self)}
 
     def share_beyond(self, limit: int) -> float | None:
         """The share of the numbers above a limit."""
         above = sum(times for value, times in self.items() if value > limit)
         return above / self.total() if self else None
-
-    def _at(self, position: int) -> int:
-        for value in sorted(self):
-            position -= self[value]
-            if position < 0:
-                return value
-        raise IndexError(position)
 
 
 def count_words(texts: Sequence[str]) -> Iterator[int]:
@@ -85,12 +78,12 @@ class CollectionStats:
 
     def lines(self) -> list[str]:
         """Notes for the user, a line each."""
-        found = (
+        counts = (
             (self.bad_rows, "rows of the corpus that cannot be used"),
             (self.unknown[0], "judged queries that are not among the topics"),
             (self.unknown[1], "judged docs that are not in the corpus"),
         )
-        return [f"{what}: {count:,}" for count, what in found if count]
+        return [f"{what}: {count:,}" for count, what in counts if count]
 
     def table(self) -> Table:
         """A row for each length, for the judged docs of a query and for each label."""
@@ -104,18 +97,16 @@ class CollectionStats:
         columns = [Column("length"), *(Column(name, form) for name, form in formats.items())]
         columns += [Column(f"> {limit:,}", ".2%") for limit in self.beyond]
 
-        def row(name: str, found: Distribution, beyond: Sequence[Cell]) -> list[Cell]:
-            return [name, found.total(), *found.statistics().values(), *beyond]
+        def row(name: str, own: Distribution, beyond: Sequence[Cell]) -> list[Cell]:
+            return [name, own.total(), *own.statistics().values(), *beyond]
 
         rows = [
-            row(f"{kind}, {unit}", found, [found.share_beyond(limit) for limit in self.beyond])
-            for (kind, unit), found in self.lengths.items()
+            row(f"{kind}, {unit}", own, [own.share_beyond(limit) for limit in self.beyond])
+            for (kind, unit), own in self.lengths.items()
         ]
         judged = {"judged": self.judged, "relevant": self.relevant}
         none: list[Cell] = [None] * len(self.beyond)
-        rows += [
-            row(f"{name} docs of a query", found, none) for name, found in judged.items() if found
-        ]
+        rows += [row(f"{name} docs of a query", own, none) for name, own in judged.items() if own]
         rest: list[Cell] = [None] * (len(columns) - 2)
         rows += [
             [f"judgments with label {label}", count, *rest] for label, count in self.labels.items()
@@ -125,10 +116,10 @@ class CollectionStats:
     def as_object(self) -> dict[str, object]:
         """For JSON; what does not exist is null."""
         lengths: dict[str, dict[str, object]] = {}
-        for (kind, unit), found in self.lengths.items():
-            shares = {str(limit): found.share_beyond(limit) for limit in self.beyond}
-            lengths.setdefault(kind, {"count": found.total()})[unit] = {
-                **found.statistics(),
+        for (kind, unit), own in self.lengths.items():
+            shares = {str(limit): own.share_beyond(limit) for limit in self.beyond}
+            lengths.setdefault(kind, {"count": own.total()})[unit] = {
+                **own.statistics(),
                 "share_beyond": shares,
             }
         qrels = {
@@ -199,15 +190,18 @@ def stats(
     with console.bar("stats") as bar:
         docs = _docs(settings.corpus, bar, bad)
         topics = read_topics(settings.topics, rejects[0])
-        found = measure_collection(topics, docs, qrels, units, sorted(set(limits)))
-    found.bad_rows = bad.count
-    for line in (*found.lines(), *(str(note) for each in rejects for note in each.notes())):
+        measured = measure_collection(topics, docs, qrels, units, sorted(set(limits)))
+    measured.bad_rows = bad.count
+    for line in (
+        *measured.lines(),
+        *(str(note) for rejected in rejects for note in rejected.notes()),
+    ):
         console.note(f"note: {line}")
     if qrels is None:
         console.note("note: no qrels: the configuration has no judgments to count")
     if len(units) == 1:
         console.note("note: no wordpieces: no stage of the configuration has a checkpoint")
-    print_result(found.table(), found.as_object(), result_format)
+    print_result(measured.table(), measured.as_object(), result_format)
 
 
 def _docs(corpus: CorpusConfig, progress: Progress, rejects: Rejects) -> Iterator[DocBatch]:
@@ -232,12 +226,12 @@ def _wordpieces(settings: RunConfig) -> dict[str, CountUnits]:
 
         return count
 
-    found: dict[str, CountUnits] = {}
+    counters: dict[str, CountUnits] = {}
     digests: set[str] = set()
     for name, _, section in settings.cascade:
         if isinstance(section, ModelConfig):
             tokenizer = fetch_tokenizer(section.checkpoint)
             if tokenizer.digest not in digests:
                 digests.add(tokenizer.digest)
-                found[f"wordpieces ({name})" if found else "wordpieces"] = counter(tokenizer)
-    return found
+                counters[f"wordpieces ({name})" if counters else "wordpieces"] = counter(tokenizer)
+    return counters

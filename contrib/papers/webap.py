@@ -8,6 +8,7 @@ document that was judged for two queries appears twice, with different DOCNOs.
 
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 from xml.etree import ElementTree
 
@@ -22,6 +23,17 @@ from contrib.papers.collection import Collection, Part, Source, bm25_configs, pl
 
 _GRADES = {"NONE": 0, "FAIR": 1, "GOOD": 2, "EXCEL": 3, "PERFECT": 4}
 _FOLDER = "gradedText"
+
+
+@dataclass(frozen=True)
+class _Query:
+    number: str
+    text: str
+
+
+@dataclass(frozen=True)
+class _Queries:
+    queries: tuple[_Query, ...]
 
 
 class Graded(NamedTuple):
@@ -49,7 +61,10 @@ def read_webap(folder: str, seed: int = 0) -> Collection:
     """
     if storage.is_folder(storage.join(folder, _FOLDER)):
         folder = storage.join(folder, _FOLDER)
-    queries = _read_queries(Source(storage.join(folder, "gov2.query.json")))
+    source, queries = Source(storage.join(folder, "gov2.query.json")), dict[str, str]()
+    for number, query in enumerate(source.read(_Queries).queries, 1):
+        source.new_query(f"query {number}", query.number)
+        queries[query.number] = plain(query.text)
     text = storage.join(folder, "grade.trectext_patched")
     lengths: list[int] = []
     relevance: dict[str, dict[str, int]] = {}
@@ -157,23 +172,3 @@ def _divided(span_id: str, words: Sequence[str], lengths: Iterator[int]) -> Iter
         end = start + next(lengths)
         yield Doc(f"{span_id}.{number}", " ".join(words[start:end]))
         start, number = end, number + 1
-
-
-def _read_queries(source: Source) -> dict[str, str]:
-    found = source.json()
-    rows = found.get("queries") if isinstance(found, dict) else None
-    if not isinstance(rows, list) or not rows:
-        source.refuse("line 1", 'a JSON object {"queries": [...]} is expected')
-    queries: dict[str, str] = {}
-    for number, row in enumerate(rows, 1):
-        place = f"query {number}"
-        if not isinstance(row, dict) or not all(
-            isinstance(row.get(key), str) for key in ("number", "text")
-        ):
-            source.refuse(place, "it is not an object with the texts `number` and `text`")
-        query_id = row["number"]
-        source.check_id(place, query_id, query=True)
-        if query_id in queries:
-            source.refuse(place, f"the query number {query_id!r} appears twice")
-        queries[query_id] = plain(row["text"])
-    return queries

@@ -45,7 +45,7 @@ class TopicChange(NamedTuple):
 
 
 class RunDrift:
-    """How far a run is from that of the same stage in the earlier output; topics arrive one by one.
+    """How far a run is from the same stage's run in the earlier output; topics arrive one by one.
 
     Attributes:
         run, before: the names of both.
@@ -65,24 +65,26 @@ class RunDrift:
         self, query_id: str, new: Ranking, old: Ranking, candidates: tuple[DocIds, DocIds]
     ) -> None:
         """Takes a topic of both runs, with its candidates in each."""
-        now, before = (dict(list(each)[: each.scored]) for each in (new, old))
-        differences = [now[each] - before[each] for each in now if each in before]
+        now, before = (dict(list(ranking)[: ranking.scored]) for ranking in (new, old))
+        differences = [now[doc_id] - before[doc_id] for doc_id in now if doc_id in before]
         self._score_changes.append(np.array(differences, np.float32))
         rbo = rank_biased_overlap(new.doc_ids, old.doc_ids) if new.doc_ids and old.doc_ids else None
         tau = kendalls_tau(new.doc_ids, old.doc_ids)
         self._agreements.append((rbo, tau))
         top, top_before = new.doc_ids[:CUTOFF], old.doc_ids[:CUTOFF]
         if top != top_before:
-            scored = [each for each in {*top, *top_before} if each in now and each in before]
+            scored = [
+                doc_id for doc_id in {*top, *top_before} if doc_id in now and doc_id in before
+            ]
             causes = {
                 NEW_DOC: not set(top).issubset(candidates[1]),
                 LOST_DOC: not set(top_before).issubset(candidates[0]),
-                NEW_SCORE: any(now[each] != before[each] for each in scored),
+                NEW_SCORE: any(now[doc_id] != before[doc_id] for doc_id in scored),
             }
-            found = tuple(cause for cause, holds in causes.items() if holds)
-            self.changes.append(TopicChange(self.run, query_id, found, rbo, tau))
-        for evaluator, each in zip(self._evaluators, (new, old), strict=False):
-            evaluator.add([(query_id, each.doc_ids)])
+            reasons = tuple(cause for cause, holds in causes.items() if holds)
+            self.changes.append(TopicChange(self.run, query_id, reasons, rbo, tau))
+        for evaluator, ranking in zip(self._evaluators, (new, old), strict=False):
+            evaluator.add([(query_id, ranking.doc_ids)])
 
     @property
     def topics(self) -> int:
@@ -109,7 +111,7 @@ class RunDrift:
         """Of each measure over the judged topics of both; empty without qrels."""
         if not self._evaluators:
             return {}
-        new, old = (each.evaluation() for each in self._evaluators)
+        new, old = (evaluator.evaluation() for evaluator in self._evaluators)
         return compare_evaluations(new, old)
 
 
@@ -147,9 +149,9 @@ def find_drift(report: Report, baseline: str | None) -> Drift | None:
 
 
 class _Comparison:
-    """Compares the stored rankings of a run with those of an earlier one, a shard at a time.
+    """Compares the stored rankings of two outputs, a shard at a time.
 
-    Stages are compared with those of the same name, and the first with the first.
+    A stage is compared with the earlier one of its name, and the first with the first.
     """
 
     def __init__(
@@ -159,7 +161,7 @@ class _Comparison:
         not compare them.
         """
         self._runs, self._earlier = runs, earlier
-        topics = [each.plan.topics.query_ids.to_pylist() for each in (runs, earlier)]
+        topics = [output.plan.topics.query_ids.to_pylist() for output in (runs, earlier)]
         self._shared = set(topics[0]).intersection(topics[1])
         names = {stage.name: str(stage.run_name) for stage in earlier.finished}
         before = [*earlier.steps[:1], *(names.get(stage.name, "") for stage in runs.finished[1:])]
@@ -189,28 +191,28 @@ class _Comparison:
         for parts in self._earlier.shards(shared) if shared else ():
             for run in earlier:
                 earlier[run] |= self._earlier.rankings(parts, run)
-        first, first_before = (next(iter(each.values()), {}) for each in (rankings, earlier))
-        for each in self._found:
-            new, old = rankings[each.run], earlier[each.before]
+        first, first_before = (next(iter(of_run.values()), {}) for of_run in (rankings, earlier))
+        for drift in self._found:
+            new, old = rankings[drift.run], earlier[drift.before]
             for query_id in sorted(queries):
                 if query_id in shared:
                     candidates = (
                         first.get(query_id, _NONE).doc_ids,
                         first_before.get(query_id, _NONE).doc_ids,
                     )
-                    each.add(
+                    drift.add(
                         query_id, new.get(query_id, _NONE), old.get(query_id, _NONE), candidates
                     )
                 else:
-                    each.changes.append(TopicChange(each.run, query_id, (NEW_TOPIC,), None, None))
+                    drift.changes.append(TopicChange(drift.run, query_id, (NEW_TOPIC,), None, None))
 
 
 def write_drift(drift: Drift) -> bytes:
     """`drift.csv`: a row for each topic and run whose first ten docs differ."""
     rows = [
-        [each.run, each.query_id, "; ".join(each.causes), *each[3:]]
+        [change.run, change.query_id, "; ".join(change.causes), *change[3:]]
         for run in drift.runs
-        for each in run.changes
+        for change in run.changes
     ]
     columns = list(map(Column, TopicChange._fields))
     return comma_separated(Table(columns, rows)).encode("utf-8", "backslashreplace")

@@ -58,7 +58,7 @@ class Condition(NamedTuple):
 
 
 def _topics_changed(run: RunDrift) -> float | None:
-    changed = sum(NEW_TOPIC not in each.causes for each in run.changes)
+    changed = sum(NEW_TOPIC not in change.causes for change in run.changes)
     return changed / run.topics if run.topics else None
 
 
@@ -71,8 +71,8 @@ OF_RANKINGS: dict[str, Callable[[RunDrift], float | None]] = {
 
 
 def _check(conditions: list[str] | None) -> list[str] | None:
-    for each in conditions or ():
-        Condition.parse(each)
+    for condition in conditions or ():
+        Condition.parse(condition)
     return conditions
 
 
@@ -88,7 +88,7 @@ def blocks(
             callback=_check,
             help="End with exit code 4 if it holds: 'nDCG@10 < -0.005', a difference from the "
             "baseline; 'topics_changed > 0.2', the share of topics whose first ten docs differ "
-            "from those of the earlier output; 'RBO < 0.9' and 'tau < 0.9', means over these "
+            "from the earlier output's; 'RBO < 0.9' and 'tau < 0.9', means over these "
             "topics.",
         ),
     ] = None,
@@ -99,7 +99,7 @@ def blocks(
         ConfigError: a condition has no value in this report.
         PreflightError: a run that it is about is not finished.
     """
-    conditions = [Condition.parse(each) for each in fail_if or ()]
+    conditions = [Condition.parse(condition) for condition in fail_if or ()]
     if not conditions:
         return []
     drift = find_drift(report, baseline)
@@ -149,8 +149,8 @@ def _compared(report: Report, drift: Drift | None) -> Iterator[tuple[str, _Value
         yield last.run, {**{name: of(last) for name, of in OF_RANKINGS.items()}, **last.comparisons}
         return
     if report.last != report.baseline:
-        of_last = (each for each in report.tested if each.run == report.last)
-        yield report.last, {each.measure: each.comparison for each in of_last}
+        of_last = (tested for tested in report.tested if tested.run == report.last)
+        yield report.last, {tested.measure: tested.comparison for tested in of_last}
 
 
 def _value(report: Report, run: str, values: _Values, condition: Condition) -> tuple[float, str]:
@@ -161,13 +161,16 @@ def _value(report: Report, run: str, values: _Values, condition: Condition) -> t
             f"--fail-if {condition.text!r}: {report.title} compares {run} by {known}. --qrels and "
             f"--measures give others, and an earlier output as --baseline {', '.join(OF_RANKINGS)}"
         )
-    found = values[condition.name]
-    if found is None:
+    compared = values[condition.name]
+    if compared is None:
         raise PreflightError(
             f"--fail-if {condition.text!r}: {run} shares no topic with the earlier output"
         )
-    if isinstance(found, float):
-        return found, ""
-    p_value = "" if found.p_value is None else f", p = {found.p_value:.2g}"
-    spread = f"95 % confidence {found.low:.4f} to {found.high:.4f}{p_value}"
-    return found.difference, f" ({found.mean:.4f}, and the baseline {found.baseline:.4f}; {spread})"
+    if isinstance(compared, float):
+        return compared, ""
+    p_value = "" if compared.p_value is None else f", p = {compared.p_value:.2g}"
+    spread = f"95 % confidence {compared.low:.4f} to {compared.high:.4f}{p_value}"
+    return (
+        compared.difference,
+        f" ({compared.mean:.4f}, and the baseline {compared.baseline:.4f}; {spread})",
+    )

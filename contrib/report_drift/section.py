@@ -22,11 +22,11 @@ def blocks(
     report: Report, *, baseline: str | None = None, verbose: bool = False, quiet: bool = False
 ) -> Sequence[Block]:
     """What changed since an earlier run: top tens and their causes, agreement, scores, measures."""
-    found = find_drift(report, baseline)
-    if found is None:
+    drift = find_drift(report, baseline)
+    if drift is None:
         return []
     console = console_progress(verbose, quiet)
-    for line in _lines(found):
+    for line in _lines(drift):
         console.note(line)
     agreement = [Column("RBO", MEAN), Column("tau", MEAN)]
     columns = [
@@ -46,25 +46,32 @@ def blocks(
             run.rbo,
             run.tau,
         ]
-        for run in found.runs
+        for run in drift.runs
     ]
     shown: list[Block] = [
-        File("drift.csv", write_drift(found)),
-        Paragraph(f"Compared with {found.output}. Topics of that run only: {len(found.gone):,}."),
+        File("drift.csv", write_drift(drift)),
+        Paragraph(f"Compared with {drift.output}. Topics of that run only: {len(drift.gone):,}."),
         TableBlock(
             "Topics whose first ten docs differ, and why", Table(columns, runs), exported=True
         ),
         TableBlock(
             "Scores of docs that both runs scored: the new score minus the earlier one",
-            _score_changes(found),
+            _score_changes(drift),
         ),
     ]
     columns = [Column("run"), Column("measure"), Column("earlier", MEAN), Column("now", MEAN)]
     columns += [Column("difference", DIFFERENCE), Column("p", P_VALUE)]
     compared: list[list[Cell]] = [
-        [run.run, measure, each.baseline, each.mean, each.difference, each.p_value]
-        for run in found.runs
-        for measure, each in run.comparisons.items()
+        [
+            run.run,
+            measure,
+            comparison.baseline,
+            comparison.mean,
+            comparison.difference,
+            comparison.p_value,
+        ]
+        for run in drift.runs
+        for measure, comparison in run.comparisons.items()
     ]
     if compared:
         title = f"Measures over the judged topics of both runs{report.trial}"
@@ -72,16 +79,17 @@ def blocks(
     columns = [Column("query_id"), Column("text"), Column("run"), Column("causes"), *agreement]
     topics: list[list[Cell]] = [
         [
-            each.query_id,
-            report.topics.get(each.query_id, ""),
+            change.query_id,
+            report.topics.get(change.query_id, ""),
             run.run,
-            ", ".join(each.causes),
-            each.rbo,
-            each.tau,
+            ", ".join(change.causes),
+            change.rbo,
+            change.tau,
         ]
-        for run in found.runs
-        for each in sorted(
-            run.changes, key=lambda each: (-1.0 if each.rbo is None else each.rbo, each.query_id)
+        for run in drift.runs
+        for change in sorted(
+            run.changes,
+            key=lambda change: (-1.0 if change.rbo is None else change.rbo, change.query_id),
         )
     ]
     if topics:
@@ -92,13 +100,13 @@ def blocks(
 SECTION = Section(blocks, compares=is_output, leads=True)
 
 
-def _lines(found: Drift) -> Sequence[str]:
+def _lines(drift: Drift) -> Sequence[str]:
     """A line for each run."""
     return [
-        f"{run.run}: the first ten docs of {len(run.changes):,} topics differ from those of "
-        f"{found.output}"
+        f"{run.run}: the first ten docs of {len(run.changes):,} topics differ from "
+        f"{drift.output}"
         + "".join(f", {count:,} by a {cause}" for cause, count in _counts(run).items() if count)
-        for run in found.runs
+        for run in drift.runs
     ]
 
 
@@ -106,11 +114,11 @@ def _counts(run: RunDrift) -> dict[str, int]:
     return {cause: sum(cause in change.causes for change in run.changes) for cause in CAUSES}
 
 
-def _score_changes(found: Drift) -> Table:
+def _score_changes(drift: Drift) -> Table:
     columns = [Column("run"), Column("docs", COUNT), Column("changed", COUNT)]
     columns += [Column(name, DIFFERENCE) for name in ("mean", "5 %", "median", "95 %")]
     rows: list[list[Cell]] = []
-    for run in found.runs:
+    for run in drift.runs:
         changes = run.score_changes
         spread: list[Cell] = [None] * 4
         if len(changes):

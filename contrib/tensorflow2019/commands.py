@@ -18,7 +18,7 @@ import numpy as np
 import typer
 from jinja2 import Environment, StrictUndefined
 
-from beamrank.errors import BeamrankError, ConfigError, PreflightError
+from beamrank.errors import BeamrankError
 from beamrank.notes import Progress
 from beamrank.ranking.input_layout import SEGMENTS, PackedInputs, lay_out
 from beamrank.storage import files as storage
@@ -38,6 +38,7 @@ from contrib.tensorflow2019.source import (
     SPECIAL_TOKENS,
     Source,
     check_vocabulary,
+    empty_place,
     find_source,
     unpacked,
 )
@@ -47,6 +48,9 @@ from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint
 from models.checkpoints.files import CONFIG, SAFETENSORS
 from models.scoring.engine import ScoringEngine
 from models.tokenizers.bert import load_bert
+from pipelines.commands.arguments import (
+    NewFolder,
+)
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 
@@ -68,7 +72,6 @@ CheckpointPath = Annotated[
         "a zip or a tar.gz.",
     ),
 ]
-Output = Annotated[str, typer.Option(help="The folder to write; must not exist, or be empty.")]
 Config = Annotated[
     str | None, typer.Option(help="bert_config.json; by default beside the checkpoint.")
 ]
@@ -78,7 +81,7 @@ Vocabulary = Annotated[
 
 
 def convert_mono(
-    checkpoint: CheckpointPath, output: Output, config: Config = None, vocab: Vocabulary = None
+    checkpoint: CheckpointPath, output: NewFolder, config: Config = None, vocab: Vocabulary = None
 ) -> None:
     """Convert a TensorFlow 1 checkpoint of dl4marco-bert to a Hugging Face folder. Needs no
     TensorFlow.
@@ -87,7 +90,7 @@ def convert_mono(
 
 
 def convert_duo(
-    checkpoint: CheckpointPath, output: Output, config: Config = None, vocab: Vocabulary = None
+    checkpoint: CheckpointPath, output: NewFolder, config: Config = None, vocab: Vocabulary = None
 ) -> None:
     """Convert a TensorFlow 1 checkpoint of duobert to a Hugging Face folder. Needs no
     TensorFlow.
@@ -97,7 +100,7 @@ def convert_duo(
 
 def convert_bert(
     checkpoint: CheckpointPath,
-    output: Output,
+    output: NewFolder,
     config: Config = None,
     vocab: Vocabulary = None,
     drop_next_sentence: Annotated[
@@ -175,13 +178,13 @@ def convert(
             bundle.entries = {
                 name: entry for name, entry in bundle.entries.items() if name not in heads
             }
-    target = _empty_place(output)
+    target = empty_place(output)
     config = read_config(source.config)
-    found = {name: entry.shape for name, entry in bundle.entries.items()}
-    stored_shape, warnings = check_variables(found, config, kind, source.prefix)
+    shapes = {name: entry.shape for name, entry in bundle.entries.items()}
+    stored_shape, warnings = check_variables(shapes, config, kind, source.prefix)
     warnings += check_vocabulary(source.vocabulary, config.vocab_size)
     progress.note(
-        f"{source.prefix}: {len(found):,} variables, {len(unused(found)):,} of them for training "
+        f"{source.prefix}: {len(shapes):,} variables, {len(unused(shapes)):,} of them for training "
         "alone"
     )
     for warning in warnings:
@@ -208,20 +211,6 @@ def convert(
         f"{folder}: {PRETRAINED[kind]} of transformers loads it, and trainings can start from it"
     )
     return folder, Start(folder, 1).digest
-
-
-def _empty_place(output: str) -> Path:
-    if storage.is_remote(output):
-        raise ConfigError(
-            "a checkpoint is converted on this machine: give a local --output, and copy it to "
-            f"{output}"
-        )
-    target = Path(storage.absolute(output))
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise PreflightError(
-            f"{target} exists and is not an empty folder: give another --output, or remove it"
-        )
-    return target
 
 
 def _write(
@@ -269,10 +258,10 @@ def _check_start(folder: str, kind: str) -> None:
     disable_progress_bar()  # type: ignore[no-untyped-call]
     set_verbosity_error()  # type: ignore[no-untyped-call]
     model = getattr(transformers, PRETRAINED[kind])
-    _, found = model.from_pretrained(folder, output_loading_info=True)
-    if found["missing_keys"]:
+    _, loading = model.from_pretrained(folder, output_loading_info=True)
+    if loading["missing_keys"]:
         raise BeamrankError(
-            f"the converted checkpoint lacks {', '.join(sorted(found['missing_keys']))} in "
+            f"the converted checkpoint lacks {', '.join(sorted(loading['missing_keys']))} in "
             "transformers"
         )
     Start(folder, 1).masked_model(0.0, train_word_embeddings=True)
@@ -320,7 +309,7 @@ def _score_with_transformers(folder: str, inputs: PackedInputs) -> float:
     batch = lay_out(inputs, np.arange(1), int(inputs.lengths[0]))
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
     token_ids, token_types = (
-        torch.from_numpy(each).long() for each in (batch.token_ids, batch.token_types)
+        torch.from_numpy(array).long() for array in (batch.token_ids, batch.token_types)
     )
     with torch.inference_mode():
         logits = model(input_ids=token_ids, token_type_ids=token_types).logits[0]

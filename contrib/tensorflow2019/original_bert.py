@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS
-from beamrank.storage.documents import parse_json, read_at_most, usable
+from beamrank.storage.documents import read_usable
 from models.architectures.encoder.family import check_types
 from models.architectures.encoder.shape import EncoderShape, Layers, Size
 from models.architectures.families import CLASSIFIER, TOKEN_TYPES, bert_shape, bert_tensors
@@ -70,15 +70,12 @@ def read_config(path: str) -> OriginalConfig:
         PreflightError: it is missing or invalid.
     """
     try:
-        values = parse_json(read_at_most(path, _MOST_JSON_BYTES))
+        return read_usable(OriginalConfig, path, _MOST_JSON_BYTES)
     except OSError as error:
         raise PreflightError(
             f"cannot read {path}: {error.strerror}. Give the bert_config.json that the checkpoint "
             "was trained with: --config"
         ) from error
-    except ValueError as error:
-        raise PreflightError(f"{path} is not valid JSON: {error}") from error
-    return usable(OriginalConfig, values, f"{path}, the configuration of BERT,")
 
 
 def tensorflow_name(name: str) -> str:
@@ -98,9 +95,9 @@ def tensorflow_name(name: str) -> str:
 
 
 def check_variables(
-    found: Shapes, config: OriginalConfig, kind: str, source: str
+    shapes: Shapes, config: OriginalConfig, kind: str, source: str
 ) -> tuple[EncoderShape, tuple[str, ...]]:
-    """Checks that the variables are those of a model of this kind, with none missing and no others.
+    """Checks that a model of this kind has exactly these variables.
 
     An optimizer's and the step may be among them. The kind is `mono`, `duo` or one of `PRETRAINED`;
     `source` names the checkpoint in errors.
@@ -112,15 +109,15 @@ def check_variables(
         PreflightError: a variable is missing, unexpected, or has another shape than in config.
     """
     shape = bert_shape(
-        ModelFiles(source, config.model_dump()), next(iter(found.get(_TYPES, ())), 0)
+        ModelFiles(source, config.model_dump()), next(iter(shapes.get(_TYPES, ())), 0)
     )
     # TensorFlow's kernels are [in, out], transformers' [out, in].
     expected = {
         tensorflow_name(name): size[::-1] if _is_kernel(name) else size
         for name, size in _tensors(shape, kind).items()
     }
-    _check_names(found, expected, kind, source)
-    labels = found.get(_RANKER[f"{CLASSIFIER}.bias"], ()) if kind in SEGMENTS else ()
+    _check_names(shapes, expected, kind, source)
+    labels = shapes.get(_RANKER[f"{CLASSIFIER}.bias"], ()) if kind in SEGMENTS else ()
     if labels not in ((), (2,)):
         raise PreflightError(
             f"the checkpoint {source} has {labels[0]} labels, by its output_bias; a re-ranker of "
@@ -128,9 +125,9 @@ def check_variables(
             "scores would order nothing"
         )
     for name, size in expected.items():
-        if found[name] != size:
+        if shapes[name] != size:
             raise PreflightError(
-                f"the checkpoint {source}: {name} is {found[name]}, and {_model(kind)} with this "
+                f"the checkpoint {source}: {name} is {shapes[name]}, and {_model(kind)} with this "
                 f"bert_config.json has {size}. Give the bert_config.json that it was trained "
                 "with: --config"
             )
@@ -170,7 +167,7 @@ def read_weights(
     return weights, replace(shape, token_types=len(weights[TOKEN_TYPES]))
 
 
-def unused(found: Shapes) -> list[str]:
+def unused(shapes: Shapes) -> list[str]:
     """Variables that only training needs: single numbers (step, loss scale), and an optimizer's
     slots.
 
@@ -179,9 +176,9 @@ def unused(found: Shapes) -> list[str]:
     """
     return [
         name
-        for name, size in found.items()
+        for name, size in shapes.items()
         for variable, _, slot in (name.rpartition("/"),)
-        if size == () or (not slot.startswith(_AVERAGES) and found.get(variable) == size)
+        if size == () or (not slot.startswith(_AVERAGES) and shapes.get(variable) == size)
     ]
 
 
@@ -212,12 +209,12 @@ def _is_kernel(name: str) -> bool:
     return tensorflow_name(name).endswith("/kernel")
 
 
-def _check_names(found: Shapes, expected: Shapes, kind: str, source: str) -> None:
-    missing = [name for name in expected if name not in found]
-    if not any(name.startswith("bert/") for name in found):
+def _check_names(shapes: Shapes, expected: Shapes, kind: str, source: str) -> None:
+    missing = [name for name in expected if name not in shapes]
+    if not any(name.startswith("bert/") for name in shapes):
         raise PreflightError(
-            f"the checkpoint {source} is not BERT's: none of its {len(found)} variables begins "
-            f"with bert/: {_some(found)}"
+            f"the checkpoint {source} is not BERT's: none of its {len(shapes)} variables begins "
+            f"with bert/: {_some(shapes)}"
         )
     if set(missing) & set(_RANKER.values()):
         raise PreflightError(
@@ -225,7 +222,7 @@ def _check_names(found: Shapes, expected: Shapes, kind: str, source: str) -> Non
             "encoder that was pre-trained and not fine-tuned to rank, and gives no scores. "
             "Convert it with `beamrank convert bert`, and fine-tune it with `beamrank train`"
         )
-    if kind in PRETRAINED and found.keys() & set(_RANKER.values()):
+    if kind in PRETRAINED and shapes.keys() & set(_RANKER.values()):
         raise PreflightError(
             f"the checkpoint {source} has {' and '.join(_RANKER.values())}: it was fine-tuned to "
             "rank. Convert it with `beamrank convert mono` or `beamrank convert duo`"
@@ -236,8 +233,8 @@ def _check_names(found: Shapes, expected: Shapes, kind: str, source: str) -> Non
             f"its bert_config.json calls for: {_some(missing)}. Give the bert_config.json that it "
             "was trained with: --config"
         )
-    known = {*expected, *unused(found)}
-    extra = [name for name in found if name not in known]
+    known = {*expected, *unused(shapes)}
+    extra = [name for name in shapes if name not in known]
     if extra:
         raise PreflightError(
             f"the checkpoint {source} has {len(extra)} variables that {_model(kind)} with this "

@@ -89,6 +89,20 @@ def find_source(
     )
 
 
+def empty_place(output: str) -> Path:
+    """The folder to write; raises an error where it is a URL, or holds something."""
+    if storage.is_remote(output):
+        raise ConfigError(
+            f"files are converted on this machine: give a local --output, and copy it to {output}"
+        )
+    target = Path(storage.absolute(output))
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise PreflightError(
+            f"{target} exists and is not an empty folder: give another --output, or remove it"
+        )
+    return target
+
+
 def check_vocabulary(path: str, vocab_size: int) -> tuple[str, ...]:
     """Warnings about vocab.txt.
 
@@ -128,8 +142,8 @@ def check_vocabulary(path: str, vocab_size: int) -> tuple[str, ...]:
 
 def _last_step(folder: Path) -> str:
     def step(path: Path) -> int:
-        found = _STEP.search(path.name)
-        return int(found[1]) if found else -1
+        match = _STEP.search(path.name)
+        return int(match[1]) if match else -1
 
     indexes = sorted(folder.glob(f"*{INDEX_SUFFIX}"))
     if not indexes:

@@ -60,7 +60,7 @@ def message_classes(**messages: str) -> Callable[[str], Any]:
         "package": "beamrank",
         "syntax": "proto2",
         "messageType": [
-            {"name": name, "field": [field(*each.split()) for each in fields.split(",")]}
+            {"name": name, "field": [field(*text.split()) for text in fields.split(",")]}
             for name, fields in messages.items()
         ],
     }
@@ -242,14 +242,14 @@ def _rows(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _entry(value: bytes, path: str) -> Entry:
-    found = _MESSAGE("BundleEntry").FromString(value)
-    if found.slices:
+    entry = _MESSAGE("BundleEntry").FromString(value)
+    if entry.slices:
         raise PreflightError(
             f"{path} has variables that are cut into slices, which is not read: BERT's own code "
             "writes none. Load the checkpoint with TensorFlow and save it without a partitioner"
         )
-    shape = tuple(dimension.size for dimension in found.shape.dim)
-    return Entry(found.dtype, shape, found.shard_id, found.offset, found.size, found.crc32c)
+    shape = tuple(dimension.size for dimension in entry.shape.dim)
+    return Entry(entry.dtype, shape, entry.shard_id, entry.offset, entry.size, entry.crc32c)
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:
@@ -262,8 +262,8 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def masked_crc(content: bytes) -> int:
-    """CRC32C as LevelDB and TFRecord store it: turned and shifted, so that that of data with
-    checksums is sound.
+    """CRC32C as LevelDB and TFRecord store it: turned and shifted, so that data with checksums
+    have a sound one.
     """
     crc: int = google_crc32c.value(content)
     return ((crc >> 15 | crc << 17) + _CRC_MASK_DELTA) & 0xFFFFFFFF

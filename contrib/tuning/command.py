@@ -52,13 +52,13 @@ def tune(
     k1: Annotated[
         str | None,
         typer.Option(
-            metavar="VALUE,VALUE", help="Such as 0.6,0.9,1.2; default: that of the configuration."
+            metavar="VALUE,VALUE", help="Such as 0.6,0.9,1.2; by default the configuration's."
         ),
     ] = None,
     b: Annotated[
         str | None,
         typer.Option(
-            metavar="VALUE,VALUE", help="Such as 0.4,0.75; default: that of the configuration."
+            metavar="VALUE,VALUE", help="Such as 0.4,0.75; by default the configuration's."
         ),
     ] = None,
     qrels: Annotated[
@@ -76,7 +76,7 @@ def tune(
     """
     judged = [] if qrels is None else [qrels if is_named(qrels) else absolute_glob(qrels)]
     settings = load_run_config(
-        config, [*(overrides or ()), *(f"qrels={json.dumps(each)}" for each in judged)]
+        config, [*(overrides or ()), *(f"qrels={json.dumps(path)}" for path in judged)]
     )
     if settings.index is None:
         raise ConfigError(f"{config} has no `index:` section: its first stage is an existing run")
@@ -93,13 +93,13 @@ def tune(
     assert settings.qrels is not None
     check_apart(settings)
     with run_log(console.events()):
-        found = read_qrels(settings.qrels, rejects=settings.max_bad_rows.rejects("qrels"))
-        topics = chosen_topics(settings).kept.of_queries(found.relevance)
+        judgments = read_qrels(settings.qrels, rejects=settings.max_bad_rows.rejects("qrels"))
+        topics = chosen_topics(settings).kept.of_queries(judgments.relevance)
         digest = ensure_index(settings, digest_corpus(settings.corpus).digest, console)
         folder = local_index(settings.index.path, digest).folder
         rows: list[_Row] = []
         with console.bar("tune") as bar:
-            for row in _measured(folder, settings, topics, found, points):
+            for row in _measured(folder, settings, topics, judgments, points):
                 rows.append(row)
                 bar.update(len(rows), len(points), "searches")
     columns = [Column("k1", "g"), Column("b", "g"), *(Column(name, MEAN) for name in rows[0][1])]
@@ -130,7 +130,7 @@ def _values(section: Bm25Config, name: str, given: str | None) -> list[float]:
     if given is None:
         return [getattr(section, name)]
     try:
-        values = [number(float, each) for each in given.split(",")]
+        values = [number(float, text) for text in given.split(",")]
         for value in values:
             Bm25Config.model_validate({name: value})
     except ValidationError as error:
@@ -160,9 +160,11 @@ def _measured(
         with Bm25Searcher(
             folder, point.k1, point.b, threads, language, point.expansion
         ) as searcher:
-            found = searcher.search(
+            candidates = searcher.search(
                 topics, excluded.depth((topic.query_id for topic in topics), point.k)
             )
-        kept, _ = without(excluded, found, point.k)
-        rankings = ((query_id, each.doc_ids) for query_id, each in rank_candidates(kept).items())
+        kept, _ = without(excluded, candidates, point.k)
+        rankings = (
+            (query_id, ranking.doc_ids) for query_id, ranking in rank_candidates(kept).items()
+        )
         yield point, evaluate(rankings, qrels, settings.measures).means

@@ -99,8 +99,9 @@ def prepare_pairs(
     return Prepared(compared.inputs(first[rows], second[rows]), inverse, keys, finish)
 
 
-def known_duo(duo: pa.Table, contents: Contents, most_tokens: int) -> Answers:
+def known_duo(duo: pa.Table, tokens: pa.Table, most_tokens: int) -> Answers:
     """The scores of the pairs of a part, by what they contain; `most_tokens` of a doc are read."""
+    contents = Contents.of(tokens, instructed=False)
     log_odds = pc.list_flatten(duo["scores"].combine_chunks()).to_numpy()
     doc_ids = duo["doc_ids"].combine_chunks()
     counts = pc.list_value_length(doc_ids).to_numpy().astype(np.int64)

@@ -14,7 +14,7 @@ from beamrank.ranking.aggregation import METHODS, pair_inferences
 from beamrank.ranking.input_layout import Lengths, duo_kept
 from beamrank.ranking.rankings import Rankings, rank_pairs
 from beamrank.ranking.variants import Depths, Variants, opponents, pair_variants
-from models.scoring.answers import Answers, Contents
+from models.scoring.answers import Answers
 from models.scoring.duo import known_duo, prepare_duo
 from models.scoring.engine import Prepared
 from models.stages.base import Key
@@ -111,4 +111,4 @@ class ScoreDuo(ScoringStage):
         return prepare_duo(architecture, tokens, received, self.limits, self.opponents, self.seed)
 
     def known_answers(self, part: pa.Table, tokens: pa.Table) -> Answers:
-        return known_duo(part, Contents.of(tokens, instructed=False), self.most_tokens)
+        return known_duo(part, tokens, self.most_tokens)

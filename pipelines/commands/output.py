@@ -19,16 +19,19 @@ from beamrank.formats.rejects import REJECTS
 from beamrank.notes import counted
 from beamrank.ranking.aggregation import METHODS
 from beamrank.storage import files as storage
-from pipelines.commands.arguments import AsJson, option
+from pipelines.commands.arguments import (
+    AsJson,
+    RunFolder,
+    option,
+)
 from pipelines.console.progress import ConsoleProgress, duration
 from pipelines.console.tables import cost_words
 from pipelines.console.terminal import write_error, write_line
 
 _HOUR_SECONDS = 3600.0
-_Folder = Annotated[str, typer.Argument(metavar="DIR", help="A run's output: a path or a URL.")]
 
 
-def status(folder: _Folder, as_json: AsJson = False) -> None:
+def status(folder: RunFolder, as_json: AsJson = False) -> None:
     """Show the progress, the ETA and the cost of each stage. Reads receipts, so it works with every
     runner.
     """
@@ -82,7 +85,7 @@ def _run(stages: Sequence[StageStatus], eta: float | None) -> str:
     return f"ETA unknown until {unknown[-1]} starts"
 
 
-def verify(folder: _Folder, as_json: AsJson = False) -> None:
+def verify(folder: RunFolder, as_json: AsJson = False) -> None:
     """Check every file of a run's output, and its local index, against receipts and digests. Writes
     nothing.
 
@@ -131,7 +134,7 @@ def _verified(output: str, console: ConsoleProgress) -> Verification:
 
 
 def gc(
-    folder: _Folder,
+    folder: RunFolder,
     dry_run: Annotated[bool, option("List the files and remove nothing.", "--dry-run")] = False,
     yes: Annotated[bool, option("Remove without asking.", "--yes")] = False,
     min_age_hours: Annotated[

@@ -31,18 +31,17 @@ from beamrank.storage.urls import refuse_credentials
 from pipelines.commands import arguments
 from pipelines.commands.arguments import (
     AsJson,
+    OwnQrels,
     Quiet,
     Verbose,
     console_progress,
     open_runs,
     option,
-    qrels_option,
 )
 from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error, write_line
 
 _FAILED = 4
-_OwnQrels = Annotated[str | None, qrels_option("Judgments in place of the run's own.")]
 _Texts = Annotated[bool, option("Show passages: one scan of the corpus.", "--texts/--no-texts")]
 
 
@@ -66,7 +65,7 @@ def report(
             metavar="STAGE|DIR",
         ),
     ] = None,
-    qrels: _OwnQrels = None,
+    qrels: OwnQrels = None,
     measures: Annotated[
         str | None, option("Measures in place of the run's own, separated by spaces or commas.")
     ] = None,
@@ -181,7 +180,7 @@ def inspect(
         str | None,
         option("The run that the differences are to; by default the first.", metavar="STAGE"),
     ] = None,
-    qrels: _OwnQrels = None,
+    qrels: OwnQrels = None,
     depth: Annotated[int, option("With --query: how many candidates are shown.", min=1)] = 20,
     texts: _Texts = True,
     as_json: AsJson = False,

@@ -7,7 +7,8 @@ from typing import Any
 
 from beamrank.commit.parts import iter_shards, sealed_stages
 from beamrank.commit.plan import Plan, read_plan
-from beamrank.config.run import RunConfig, stored_config
+from beamrank.config.load import stored_config
+from beamrank.config.run import RunConfig
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.run_writer import run_scores
 from beamrank.formats.runs import RunScores

@@ -8,16 +8,15 @@ import tempfile
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import IO, Any, ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from beamrank.commit.listing import LAUNCHER, RUNS
 from beamrank.commit.parts import ShardParts
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import PARQUET, ROW_GROUP_ROWS, part_bytes
+from beamrank.commit.receipts import ROW_GROUP_ROWS, part_bytes, table_chunks
 from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import Stage
 from beamrank.config.run import RunConfig
@@ -28,7 +27,6 @@ from beamrank.storage import files as storage
 from beamrank.storage.local_files import final_name
 
 SUCCESS = "_SUCCESS"
-_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -167,13 +165,9 @@ class RunSpool:
 
     def chunks(self) -> Iterator[bytes]:
         """The run as a file, queries sorted by id."""
-        if not self._run.is_table:
-            yield from self._by_query_id()
-            return
-        with tempfile.TemporaryFile() as file:
-            self._write_table(file)
-            file.seek(0)
-            yield from iter(lambda: file.read(_CHUNK_BYTES), b"")
+        if self._run.is_table:
+            return table_chunks(RUN_TABLE, self._row_groups())
+        return self._by_query_id()
 
     def _by_query_id(self) -> Iterator[bytes]:
         for place in (
@@ -182,17 +176,16 @@ class RunSpool:
             self._file.seek(self._places[place])
             yield self._file.read(self._places[place + 1] - self._places[place])
 
-    def _write_table(self, file: IO[bytes]) -> None:
-        """Writes a table whose row groups do not depend on shards."""
-        with pq.ParquetWriter(file, RUN_TABLE, **PARQUET) as writer:
-            batches, rows = list[Any](), 0
-            for content in self._by_query_id():
-                batches.append(pa.ipc.read_record_batch(pa.py_buffer(content), RUN_TABLE))
-                rows += len(batches[-1])
-                if rows >= ROW_GROUP_ROWS:
-                    writer.write_table(pa.Table.from_batches(batches))
-                    batches, rows = [], 0
-            writer.write_table(pa.Table.from_batches(batches, RUN_TABLE))
+    def _row_groups(self) -> Iterator[pa.Table]:
+        """The rows of a table, in groups that do not depend on shards."""
+        batches, rows = list[Any](), 0
+        for content in self._by_query_id():
+            batches.append(pa.ipc.read_record_batch(pa.py_buffer(content), RUN_TABLE))
+            rows += len(batches[-1])
+            if rows >= ROW_GROUP_ROWS:
+                yield pa.Table.from_batches(batches)
+                batches, rows = [], 0
+        yield pa.Table.from_batches(batches, RUN_TABLE)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import importlib.metadata
 import inspect
 import json
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +23,16 @@ from benchmarks import hash_backend, synthetic
 from benchmarks.datasets.medquad import read_medquad
 from benchmarks.datasets.nfcorpus import read_nfcorpus
 from benchmarks.datasets.squad import read_squad
+from benchmarks.engine import engines as engine_sides
+from benchmarks.engine.sorted_batches import Scored
 from benchmarks.hash_backend import HashBackend
 from benchmarks.parts import engines, scale, score, tables, topics
+from benchmarks.peers import CrossEncoderSetting
 from benchmarks.report import render
 from benchmarks.results import Part, Results, Target, command_line
 from experiments.embedded_pair.figures import rank_by_cosine
 from experiments.embedded_pair.measured import Measured
+from models.checkpoints.checkpoint import resolve_checkpoint
 from tests import ROOT
 from tests.support.checkpoints import MINILM
 from tests.support.corpora import save_tar
@@ -89,10 +94,10 @@ def test_squad_gives_first_pre_and_dev_questions(archive: Path):
 
 
 def test_nfcorpus_gives_the_judged_queries_of_a_split(tmp_path: Path):
-    found = read_nfcorpus(save_nfcorpus(tmp_path / "nfcorpus.zip"), "test")
-    assert found.passages == (("d0", "doc 0"), ("d1", "doc 1"))
-    assert found.topics == tuple((f"q{n}", f"query {n}") for n in range(9))
-    assert found.qrels["q3"] == {"d0": 2, "d1": 2}
+    collection = read_nfcorpus(save_nfcorpus(tmp_path / "nfcorpus.zip"), "test")
+    assert collection.passages == (("d0", "doc 0"), ("d1", "doc 1"))
+    assert collection.topics == tuple((f"q{n}", f"query {n}") for n in range(9))
+    assert collection.qrels["q3"] == {"d0": 2, "d1": 2}
 
 
 def test_smaller_topic_sample_is_part_of_a_larger_one(archive: Path):
@@ -281,7 +286,7 @@ def test_bi_encoder_ranks_by_the_cosine_of_sentence_transformers(tmp_path: Path)
 
 def test_engine_time_excludes_the_time_of_the_shards():
     row = engines.compare("local", "mono", few=(10.0, 1.0), many=(14.0, 2.0), more_shards=60)
-    assert (row.receipts_seconds, row.shard_milliseconds) == (1.0, 50.0)
+    assert (row["receipts_seconds"], row["shard_milliseconds"]) == (1.0, 50.0)
 
 
 def test_scale_target_is_that_the_scan_is_linear():
@@ -298,38 +303,29 @@ def test_scale_target_is_that_the_scan_is_linear():
     assert targets["peak memory, largest over smallest corpus"].met
 
 
-def _scoring_job() -> score.Job:
-    texts = [f"passage {number} about rivers " * 4 ** (number % 5) for number in range(20)]
-    pairs = [("which river is the longest", text) for text in texts]
-    pairs += [("passage", text) for text in texts[:4]]
-    return score.Job("embedded:mono", pairs, threads=2, rounds=1)
+def test_scoring_refuses_other_inputs_and_scores_that_differ():
+    theirs = Scored(np.linspace(-3, 3, 50, dtype=np.float32))
+    ours = Scored(theirs.log_odds + np.float32(0.002), tokens=400)
+    assert score.check_same(ours, theirs, 400) == pytest.approx(0.002, rel=1e-3)
+    for other in (ours._replace(tokens=401), ours._replace(log_odds=theirs.log_odds + 1)):
+        with pytest.raises(RuntimeError):
+            score.check_same(other, theirs, 400)
 
 
 @pytest.mark.slow
-def test_scoring_compares_the_same_inputs():
-    figures = score.compare(_scoring_job())
-    assert figures["pairs"] == 24
-    assert 0 < figures["largest_difference_float32"] < 0.1
-
-
-def test_scoring_refuses_other_inputs(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(score, "_TRUNCATION", "original")
-    with pytest.raises(RuntimeError, match="tokens and CrossEncoder's"):
-        score.compare(_scoring_job())
-
-
-def test_log_odds_may_differ_only_by_rounding():
-    theirs = np.linspace(-3, 3, 50, dtype=np.float32)
-    off = np.full(5, 0.001, np.float32)
-    score.check_log_odds(theirs + np.float32(0.002), theirs, off)
-    with pytest.raises(RuntimeError, match=r"differ by 0\.004 "):
-        score.check_log_odds(theirs + np.float32(0.004), theirs, off)
-    one = theirs.copy()
-    one[7] += np.float32(0.0205)
-    with pytest.raises(RuntimeError, match=r"and by 0\.02\d* at most"):
-        score.check_log_odds(one, theirs, off)
-    with pytest.raises(RuntimeError, match="nan"):
-        score.check_log_odds(theirs * np.float32("nan"), theirs, off)
+def test_scoring_has_the_inputs_and_scores_of_its_peer():
+    texts = [f"passage {number} about rivers " * 4 ** (number % 5) for number in range(20)]
+    pairs = [("which river is the longest", text) for text in texts]
+    model = engine_sides.Model(resolve_checkpoint("embedded:mono", "mono").folder, "mono")
+    place = engine_sides.Place("cpu", 2)
+    ours, theirs = (
+        load(model, place)(pairs)
+        for load in (
+            partial(engine_sides.beamrank, "float32"),
+            partial(engine_sides.cross_encoder, CrossEncoderSetting()),
+        )
+    )
+    assert score.check_same(ours, theirs, score.count_tokens(model.folder, pairs)) > 0
 
 
 def test_collection_has_100_candidates_a_topic_and_a_judged_one_among_them(
@@ -341,7 +337,7 @@ def test_collection_has_100_candidates_a_topic_and_a_judged_one_among_them(
     # Of its own: the project's benchmarks are not installed.
     assert Path(inspect.getfile(entry.load())) == tmp_path / "plugins/beamrank_hashes.py"
     monkeypatch.setattr(topics, "_PASSAGES", 2000)
-    config = load_config(str(topics.write_config(tmp_path / "run", 5)))
+    config = load_config(str(topics.write_config(tmp_path, tmp_path / "run", 5)))
     run, judged = (
         read_run(str(tmp_path / "run/given.parquet")),
         read_qrels(str(tmp_path / "run/qrels.txt")),
@@ -384,12 +380,12 @@ def test_targets_are_linear_seconds_and_a_flat_launcher(seconds, met):
         steps = {"tokenize": {**step, "launcher_peak_mib": 9 * peak}, "runs": step}
         return {"topics": count, "steps": steps, "evaluate_seconds": spent}
 
-    found = topics.targets(
+    limits = topics.targets(
         "local", [row(1000, 1, 500), row(100_000, 10.0, 600), row(1_000_000, seconds, 1500)]
     )
-    assert len(found) == 7
-    assert found[0].met
-    assert {each.met for each in found[1:]} == {met}
+    assert len(limits) == 7
+    assert limits[0].met
+    assert {target.met for target in limits[1:]} == {met}
     assert len(topics.targets("local", [row(1000, 1, 500), row(10_000, 2, 2000)])) == 1
     assert not topics.targets("flink", [row(1000, 1, 500), row(10_000, 2, 700)])[0].met
 

@@ -22,9 +22,9 @@ def _cases():
 @pytest.mark.parametrize(("subject", "count"), [*_cases()])
 def test_random_cases_are_as_elsewhere(subject, count, capsys):
     (part,) = campaign(subject, 50_000, count)
-    found = part.figures
-    assert found["cases_that_differ"] == [], capsys.readouterr().out
-    assert found["values_compared"] > count
+    figures = part.figures
+    assert figures["cases_that_differ"] == [], capsys.readouterr().out
+    assert figures["values_compared"] > count
 
 
 def test_case_that_differs_is_printed_with_its_command(monkeypatch, capsys):

@@ -40,7 +40,7 @@ def test_damage_changes_the_files_that_it_names(tmp_path: Path, kind: str) -> No
     assert {name for name in files if now.get(name) != files[name]} == set(damaged) != set()
 
 
-def test_lines_of_results_make_a_table(tmp_path: Path) -> None:
+def test_lines_of_results_make_a_table() -> None:
     lines = [
         {
             "runner": "only",
@@ -49,15 +49,15 @@ def test_lines_of_results_make_a_table(tmp_path: Path) -> None:
         },
         {"runner": "prism", "faults": [["two launchers", True]], "broken": "its runs are wrong"},
     ]
-    found = campaign.table(lines)
-    assert found[2:7] == [
+    rows = campaign.outcomes(lines).splitlines()
+    assert rows[2:7] == [
         "| SIGKILL of the launcher | 1 | 1 | 0 |",
         "| two launchers | 2 | 1 | 1 |",
         "| all with `only` | 2 | 1 | 0 |",
         "| all with `prism` | 1 | 1 | 1 |",
         "| all | 3 | 2 | 1 |",
     ]
-    assert found[-1] == "Cases: 2; broke a rule: 1."
+    assert rows[-1] == "Cases: 2; broke a rule: 1."
 
 
 def test_fault_of_another_kind_is_none_that_a_launcher_begins_with() -> None:
@@ -66,10 +66,10 @@ def test_fault_of_another_kind_is_none_that_a_launcher_begins_with() -> None:
 
 def test_growth_is_told_from_noise() -> None:
     noise = [0.3, -0.2, 0.1, -0.4, 0.2, 0.0, -0.1, 0.4] * 5
-    samples = [{"leak": 2.0 * at + each, "flat": 100 + each} for at, each in enumerate(noise)]
-    found = growth.slopes(samples)
-    assert found["leak"][1] == pytest.approx(2, abs=0.1)
-    assert found["flat"][1] <= 0 <= found["flat"][2]
+    samples = [{"leak": 2.0 * at + value, "flat": 100 + value} for at, value in enumerate(noise)]
+    growths = growth.slopes(samples)
+    assert growths["leak"][1] == pytest.approx(2, abs=0.1)
+    assert growths["flat"][1] <= 0 <= growths["flat"][2]
 
 
 def test_undisturbed_runs_are_read_whole(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ def test_undisturbed_runs_are_read_whole(tmp_path: Path) -> None:
     (tmp_path / "runs/bm25.trec.metadata.yaml").write_text("of one machine")
     for part, line in (("00001", "q2\td2\t1\n"), ("00000", "q1\td1\t1\n")):
         (tmp_path / f"runs/mono.msmarco/part-{part}.tsv").write_text(line)
-    found = read_runs(str(tmp_path))
-    assert found == {
+    runs = read_runs(str(tmp_path))
+    assert runs == {
         "bm25.trec": b"q1 Q0 d1 1 2.5 t\n",
         "mono.msmarco": [b"q1\td1\t1", b"q2\td2\t1"],
     }

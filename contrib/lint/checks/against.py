@@ -165,7 +165,7 @@ def mixed_activations(run: RunState) -> Found:
     for query_id in rare:
         low, high = ranges[query_id]
         where = (
-            "lie between 0 and 1, unlike those of other queries"
+            "lie between 0 and 1, unlike the scores of other queries"
             if rare is inside
             else "do not lie between 0 and 1"
         )

@@ -45,21 +45,18 @@ def metadata(run: RunState) -> Found:
     for line, content, ended in _blocks(run):
         if not ended:
             yield line, f"the metadata has no line `# {_END.decode()}`"
-        try:
-            if not isinstance(_parsed(content), dict):
-                yield line, "the metadata is not a YAML mapping"
-        except (ConfigError, UnicodeDecodeError) as error:
-            yield line, f"the metadata is not YAML: {error}"
+        values = _parsed(content)
+        if isinstance(values, Exception):
+            yield line, f"the metadata is not YAML: {values}"
+        elif not isinstance(values, dict):
+            yield line, "the metadata is not a YAML mapping"
 
 
 def metadata_tag(run: RunState) -> Found:
     for line, content, _ in _blocks(run):
-        try:
-            found = _parsed(content)
-        except (ConfigError, UnicodeDecodeError):
-            continue
-        tag = found.get("tag") if isinstance(found, dict) else None
-        tags = [each.decode("utf-8", "backslashreplace") for each in run.run_tags]
+        values = _parsed(content)
+        tag = values.get("tag") if isinstance(values, dict) else None
+        tags = [tag.decode("utf-8", "backslashreplace") for tag in run.run_tags]
         if tag is not None and tags and str(tag) not in tags:
             yield line, f"the metadata has the tag {str(tag)!r}, but the rows have {tags[0]!r}"
 
@@ -82,4 +79,8 @@ def _blocks(run: RunState) -> list[tuple[int, list[bytes], bool]]:
 
 
 def _parsed(content: list[bytes]) -> object:
-    return parse_yaml(b"\n".join(content).decode(), "ir_metadata")
+    """The values of a block, or why it has none."""
+    try:
+        return parse_yaml(b"\n".join(content).decode(), "ir_metadata")
+    except (ConfigError, UnicodeDecodeError) as error:
+        return error

@@ -15,6 +15,7 @@ import typer
 
 from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.formats.qrels import read_qrels
+from beamrank.formats.rejects import Rejects
 from beamrank.machine import usable_cores
 from beamrank.notes import Progress, counted
 from beamrank.ranking.input_layout import InputLimits, Truncation
@@ -33,10 +34,13 @@ from contrib.tensorflow2019.examples.sources import (
     several,
     write_part,
 )
-from contrib.tensorflow2019.examples.tfrecord import BadRows
+from contrib.tensorflow2019.source import empty_place
 from models.checkpoints.checkpoint import fetch_tokenizer
 from models.tokenizers.bert import BertTokenizer
-from pipelines.commands.arguments import one_of
+from pipelines.commands.arguments import (
+    NewFolder,
+    one_of,
+)
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 
@@ -57,7 +61,7 @@ def convert_msmarco(
             "finished, or TFRecord and Parquet files of examples.",
         ),
     ],
-    output: Annotated[str, typer.Option(help="The folder to write; must not exist, or be empty.")],
+    output: NewFolder,
     to: Annotated[str, one_of("--to", WRITERS, "The format to write.")] = "tfrecord",
     schema: Annotated[str, one_of("--schema", SCHEMAS, "What an example holds.")] = _SCHEMA,
     qrels: Annotated[str | None, typer.Option(help="The labels; without them all are 0.")] = None,
@@ -95,15 +99,7 @@ def convert_msmarco(
     """Convert MS MARCO's files, or a run, to the TFRecord files of dl4marco-bert and duobert, and
     back.
     """
-    if storage.is_remote(output):
-        raise ConfigError(
-            f"examples are written on this machine: give a local --output, and copy it to {output}"
-        )
-    target = Path(storage.absolute(output))
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise PreflightError(
-            f"{target} exists and is not an empty folder: give another --output, or remove it"
-        )
+    target = empty_place(output)
     for source in sources:
         if not storage.exists(source):
             raise PreflightError(f"{source} does not exist")
@@ -114,7 +110,7 @@ def convert_msmarco(
         "--max-query-length": max_query_length != _LIMITS.max_query_length,
         "--max-length": max_length != _LIMITS.max_length,
     }
-    unused = [flag for flag, each in given.items() if each]
+    unused = [flag for flag, is_given in given.items() if is_given]
     if unused and all(not storage.is_folder(source) and kind_of(source) for source in sources):
         raise ConfigError(
             f"{', '.join(unused)}: examples are converted as they are, whatever their schema and "
@@ -167,7 +163,7 @@ def convert_examples(
             f"the sources {', '.join(sources)} would be written to the same files, "
             f"dataset_{names[0]}{WRITERS[to][0]}: convert them one by one"
         )
-    bad = BadRows()
+    bad = Rejects("examples", max_bad_rows)
     labelled: bool | None = (
         None  # whether the qrels gave any relevant example; None if no source uses them
     )
@@ -190,7 +186,7 @@ def convert_examples(
                         f"no candidate of {source} is relevant by the qrels: each of its labels "
                         "is 0"
                     )
-            if bad.count > max_bad_rows:
+            if bad.count > bad.limit:
                 raise DataError(
                     f"{_described(bad)}. More than max_bad_rows {max_bad_rows}: nothing was written"
                 )
@@ -210,7 +206,7 @@ def convert_examples(
 
 
 def _write(
-    parts: Sequence[Part], base: Path, to: str, work: Path, bad: BadRows, in_order: Map
+    parts: Sequence[Part], base: Path, to: str, work: Path, bad: Rejects, in_order: Map
 ) -> tuple[int, int]:
     """Writes the parts of a source: Parquet to a file each, the others to one file.
 
@@ -221,10 +217,10 @@ def _write(
     numbered = [(work / f"dataset_{number:05}{ending}", part) for number, part in enumerate(parts)]
     total = total_relevant = 0
     written = in_order(partial(write_part, to), numbered)
-    for number, ((path, _), (count, relevant, found)) in enumerate(
+    for number, ((path, _), (count, relevant, more)) in enumerate(
         zip(numbered, written, strict=True)
     ):
-        bad.add(found.first, found.count)
+        bad.join(more)
         total, total_relevant = total + count, total_relevant + relevant
         if not count:
             continue
@@ -255,10 +251,9 @@ def _set_name(source: str) -> str:
     """The name of a set: the word `train`, `dev`, `eval` or `test` in a source's name, else
     `dev`.
     """
-    found = _SETS.search(storage.name(source).lower())
-    return found[1] if found else "dev"
+    match = _SETS.search(storage.name(source).lower())
+    return match[1] if match else "dev"
 
 
-def _described(bad: BadRows) -> str:
-    first = "; ".join(f"{row.place} {row.reason}" for row in bad.first)
-    return f"rows that could not be used: {bad.count:,} (first: {first})"
+def _described(bad: Rejects) -> str:
+    return f"rows that could not be used: {bad.count:,} (first: {'; '.join(bad.examples)})"

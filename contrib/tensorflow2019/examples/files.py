@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.decode.parquet import ParquetFile, batches_of
+from beamrank.formats.rejects import Rejects
 from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as, open_stream
 from contrib.tensorflow2019.examples.tfrecord import (
-    BadRows,
     ExampleError,
     Feature,
     RecordRange,
@@ -99,7 +99,7 @@ class StoredExamples:
     ids_offset: int | None = None
     vocab_size: int | None = None
 
-    def tables(self, bad: BadRows) -> Iterator[pa.Table]:
+    def tables(self, bad: Rejects) -> Iterator[pa.Table]:
         """The examples in tables: ids, where there are some, and features. Damaged records are
         added to `bad`.
 
@@ -140,7 +140,7 @@ class StoredExamples:
         counts = column.value_lengths().to_numpy() if is_list else np.ones(len(column))
         return numbers.cast(pa.int64(), safe=False).to_numpy(), counts.astype(np.int64)
 
-    def _read_records(self, some: RecordRange, bad: BadRows) -> Iterator[pa.Table]:
+    def _read_records(self, some: RecordRange, bad: Rejects) -> Iterator[pa.Table]:
         ids = None if self.ids_offset is None else _read_ids(self.url, self.ids_offset)
         records, read = read_records(some, bad), some.first
         while group := list(islice(records, _BATCH_EXAMPLES)):
@@ -258,11 +258,11 @@ def _read_ids(url: str, offset: int) -> Iterator[list[str]]:
 
 def _checked_ids(ids: list[list[str]], schema: Schema, url: str) -> list[pa.Array]:
     """The columns of ids."""
-    for each in ids:
-        if len(each) != len(schema.ids):
+    for row in ids:
+        if len(row) != len(schema.ids):
             raise DataError(
-                f"{ids_url(url)} has the line {' '.join(each)!r}, with "
-                f"{counted(len(each), 'column')}; these examples have {len(schema.ids)} "
+                f"{ids_url(url)} has the line {' '.join(row)!r}, with "
+                f"{counted(len(row), 'column')}; these examples have {len(schema.ids)} "
                 f"({', '.join(schema.ids)})"
             )
     return [pa.array(column, pa.string()) for column in zip(*ids, strict=True)]
@@ -346,8 +346,8 @@ def _tsv_writer(path: Path, schema: pa.Schema) -> Iterator[_Write]:
         def write(table: pa.Table) -> None:
             for row in table.to_pylist():
                 cells = (
-                    " ".join(map(str, each)) if isinstance(each, list) else str(each)
-                    for each in row.values()
+                    " ".join(map(str, value)) if isinstance(value, list) else str(value)
+                    for value in row.values()
                 )
                 file.write("\t".join(cells) + "\n")
 

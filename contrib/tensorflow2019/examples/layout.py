@@ -60,8 +60,8 @@ def examples_in_tables(
     docs = settings.docs or max(
         tokenized["doc_ids"].combine_chunks().value_lengths().to_pylist(), default=1
     )
-    each = max(docs * (docs - 1) if settings.schema == "duo" else docs, 1)
-    step = max(1, _TABLE_EXAMPLES // each)
+    per_query = max(docs * (docs - 1) if settings.schema == "duo" else docs, 1)
+    step = max(1, _TABLE_EXAMPLES // per_query)
     for start in range(0, tokenized.num_rows, step):
         yield query_examples(tokenized.slice(start, step).combine_chunks(), relevant, settings)
 
@@ -75,14 +75,14 @@ def query_examples(tokenized: pa.Table, relevant: Relevant, settings: ExampleSet
         relevant: the relevant docs of each query, which make labels and `len_gt_titles`.
         settings: how they are made.
     """
-    query_ids = tokenized["query_id"].to_pylist()
-    doc_ids: list[str] = pa.concat_arrays(tokenized["doc_ids"].chunks).flatten().to_pylist()
-    query_tokens, query_starts, query_lengths = _slices(tokenized["query_tokens"])
-    docs = pa.concat_arrays(tokenized["doc_tokens"].chunks).flatten()
-    doc_tokens, doc_starts, doc_lengths = _slices(docs)
+    (batch,) = tokenized.combine_chunks().to_batches()
+    query_ids = batch["query_id"].to_pylist()
+    query_tokens, query_starts, query_lengths = _slices(batch["query_tokens"])
+    doc_tokens, doc_starts, doc_lengths = _slices(batch["doc_tokens"].flatten())
     fake_id, fake_tokens = settings.fake
-    counts = tokenized["doc_ids"].combine_chunks().value_lengths().to_numpy().astype(np.int64)
-    rows = _rows(counts, _wanted(counts, settings), fake=len(doc_ids))
+    doc_ids = [*batch["doc_ids"].flatten().to_pylist(), fake_id]
+    counts = batch["doc_ids"].value_lengths().to_numpy().astype(np.int64)
+    rows = _rows(counts, _wanted(counts, settings), fake=len(doc_ids) - 1)
     texts = Texts(
         np.concatenate([query_tokens, doc_tokens, np.array([*fake_tokens, 0], query_tokens.dtype)]),
         np.concatenate(
@@ -90,26 +90,18 @@ def query_examples(tokenized: pa.Table, relevant: Relevant, settings: ExampleSet
         ),
         np.concatenate([query_lengths, doc_lengths, [len(fake_tokens)]]),
     )
-    doc_ids = [*doc_ids, fake_id]
-    is_relevant = np.zeros(len(doc_ids), np.int32)
-    first = 0
-    for query_id, count in zip(query_ids, counts.tolist(), strict=True):
-        judged = relevant.get(query_id, ())
-        is_relevant[first : first + count] = [
-            doc_id in judged for doc_id in doc_ids[first : first + count]
-        ]
-        first += count
+    judged = [relevant.get(query_id, ()) for query_id in query_ids]
+    of_query = zip(judged, batch["doc_ids"].to_pylist(), strict=True)
+    is_relevant = [doc_id in docs for docs, own in of_query for doc_id in own]
     if settings.schema == "duo":
         rows = _pairs(rows)
     inputs = rows + np.array([0, *[len(query_ids)] * (rows.shape[1] - 1)])
     ids = [pa.array(query_ids, pa.string()).take(pa.array(rows[:, 0]))]
     ids += [pa.array(doc_ids, pa.string()).take(pa.array(column)) for column in rows[:, 1:].T]
     features = lay_out_examples(texts, inputs, settings)
-    features["label"] = pa.array(is_relevant[rows[:, 1]])
+    features["label"] = pa.array(np.array([*is_relevant, False], np.int32)[rows[:, 1]])
     if settings.schema == "car":
-        judged_counts = np.array(
-            [len(relevant.get(query_id, ())) for query_id in query_ids], np.int32
-        )
+        judged_counts = np.array(list(map(len, judged)), np.int32)
         features["len_gt_titles"] = pa.array(judged_counts[rows[:, 0]])
     schema = SCHEMAS[settings.schema]
     return pa.table(
@@ -150,9 +142,8 @@ def lay_out_examples(texts: Texts, rows: Rows, settings: ExampleSettings) -> dic
 
 def _slices(texts: Any) -> tuple[npt.NDArray[Any], Rows, Rows]:
     """The values of lists, and each list's first value and length."""
-    array = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    lengths = array.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
-    return array.flatten().to_numpy(), np.cumsum(lengths) - lengths, lengths
+    lengths = texts.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
+    return texts.flatten().to_numpy(), np.cumsum(lengths) - lengths, lengths
 
 
 def _wanted(counts: Rows, settings: ExampleSettings) -> Rows:

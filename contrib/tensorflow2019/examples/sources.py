@@ -40,7 +40,6 @@ from contrib.tensorflow2019.examples.layout import (
     examples_in_tables,
     lay_out_examples,
 )
-from contrib.tensorflow2019.examples.tfrecord import BadRows
 from models.checkpoints.checkpoint import fetch_tokenizer
 from models.tokenizers.base import Tokenizer
 from models.training.data.texts import distinct, keys_of
@@ -92,11 +91,11 @@ class Conversion:
 class Part(Protocol):
     """A part of a conversion; also the examples of a file."""
 
-    def tables(self, bad: BadRows) -> Iterator[pa.Table]:
+    def tables(self, bad: Rejects) -> Iterator[pa.Table]:
         """Its examples, and the rows that cannot be used."""
 
 
-def parts_of(source: str, conversion: Conversion, bad: BadRows, in_order: Map) -> Iterator[Part]:
+def parts_of(source: str, conversion: Conversion, bad: Rejects, in_order: Map) -> Iterator[Part]:
     """The parts of a source, in order.
 
     Raises:
@@ -136,12 +135,12 @@ def several(processes: int) -> Iterator[Map]:
             raise
 
 
-def write_part(to: str, numbered: tuple[Path, Part]) -> tuple[int, int, BadRows]:
+def write_part(to: str, numbered: tuple[Path, Part]) -> tuple[int, int, Rejects]:
     """How many examples a part has, how many of them have label 1, and its bad rows; without
     examples, no file.
     """
     path, part = numbered
-    count, relevant, bad = 0, 0, BadRows()
+    count, relevant, bad = 0, 0, Rejects("examples", NO_LIMIT)
     with ExitStack() as files:
         write = None
         for table in part.tables(bad):
@@ -170,7 +169,7 @@ class ShardPart:
     relevant: Relevant
     settings: ExampleSettings
 
-    def tables(self, bad: BadRows) -> Iterator[pa.Table]:  # noqa: ARG002
+    def tables(self, bad: Rejects) -> Iterator[pa.Table]:  # noqa: ARG002
         tokenized = self.folder.read_part(self.receipt)
         settings = replace(self.settings, special=special_tokens(tokenized.schema))
         yield from examples_in_tables(tokenized, self.relevant, settings)
@@ -206,11 +205,10 @@ class TriplesPart:
     checkpoint: str
     settings: ExampleSettings
 
-    def tables(self, bad: BadRows) -> Iterator[pa.Table]:
+    def tables(self, bad: Rejects) -> Iterator[pa.Table]:
         tokenizer, schema = _open_tokenizer(self.checkpoint), SCHEMAS[self.settings.schema]
         orders = [[0, 1, 2], [0, 2, 1]] if self.settings.schema == "duo" else [[0, 1], [0, 2]]
-        rejects = Rejects("triples", NO_LIMIT)
-        file = open_triples(InputFile(self.url), rejects=rejects)
+        file = open_triples(InputFile(self.url), rejects=bad)
         for rows in filter(len, blocks_of(file, self.start, self.end)):
             texts = texts_of(rows)
             places = {text: number for number, text in enumerate(dict.fromkeys(texts))}
@@ -232,7 +230,6 @@ class TriplesPart:
             yield pa.table(
                 [features[name] for name in schema.features], schema=schema.arrow(with_ids=False)
             )
-        bad.add([row for _, row in rejects.rows], rejects.count)
 
 
 # MS MARCO's top1000 files: scanned in ranges, and sorted by query through a folder, so that no
@@ -240,7 +237,7 @@ class TriplesPart:
 
 
 def _top1000_parts(
-    source: str, conversion: Conversion, bad: BadRows, in_order: Map
+    source: str, conversion: Conversion, bad: Rejects, in_order: Map
 ) -> Iterator[Part]:
     topics = read_topics(TopicsConfig(path=source, format="top1000"))
     work = str(conversion.work)
@@ -251,8 +248,8 @@ def _top1000_parts(
         ScanPart(unit, work, buckets, conversion.checkpoint, conversion.unit_bytes)
         for unit in units
     ]
-    for found in in_order(ScanPart.scan, scans):
-        bad.add(found.first, found.count)
+    for more in in_order(ScanPart.scan, scans):
+        bad.join(more)
     borders = [math.ceil(len(topics) * bucket / buckets) for bucket in range(buckets + 1)]
     for bucket, (first, end) in enumerate(pairwise(borders)):
         some = topics[first:end]
@@ -273,7 +270,7 @@ class ScanPart:
     checkpoint: str
     sorted_bytes: int
 
-    def scan(self) -> BadRows:
+    def scan(self) -> Rejects:
         """Writes a file with a batch for each bucket: the query's number, the doc_id and the tokens
         of each row.
 
@@ -297,13 +294,11 @@ class ScanPart:
                 rows = pa.array([distinct[text] for text in batch.texts], pa.int32())
                 queries = [numbers[query_id] for query_id in batch.query_ids]
                 tables.append(pa.table([queries, batch.doc_ids, tokens.take(rows)], schema=schema))
-                if sum(each.nbytes for each in tables) > self.sorted_bytes:
+                if sum(table.nbytes for table in tables) > self.sorted_bytes:
                     self._write(file, tables, len(numbers))
                     tables = [schema.empty_table()]
             self._write(file, tables, len(numbers))
-        bad = BadRows()
-        bad.add([row for _, row in rejects.rows], rejects.count)
-        return bad
+        return rejects
 
     def _write(
         self, file: pa.RecordBatchFileWriter, tables: Sequence[pa.Table], queries: int
@@ -313,10 +308,10 @@ class ScanPart:
         bucket = table["query"].to_numpy().astype(np.int64) * self.buckets // queries
         order = np.argsort(bucket, kind="stable")
         columns = [column.combine_chunks() for column in table.take(pa.array(order)).columns]
-        found = pa.RecordBatch.from_arrays(columns, schema=table.schema)
+        batch = pa.RecordBatch.from_arrays(columns, schema=table.schema)
         ends = np.searchsorted(bucket[order], np.arange(1, self.buckets + 1))
         for start, end in zip([0, *ends[:-1]], ends, strict=True):
-            file.write_batch(found.slice(start, end - start))
+            file.write_batch(batch.slice(start, end - start))
 
 
 @dataclass(frozen=True)
@@ -333,7 +328,7 @@ class BucketPart:
     relevant: Relevant
     settings: ExampleSettings
 
-    def tables(self, bad: BadRows) -> Iterator[pa.Table]:  # noqa: ARG002
+    def tables(self, bad: Rejects) -> Iterator[pa.Table]:  # noqa: ARG002
         batches: list[pa.RecordBatch] = []
         for scan in range(self.scans):
             with pa.memory_map(scan_path(self.work, scan)) as source:

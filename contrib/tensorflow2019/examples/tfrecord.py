@@ -8,7 +8,7 @@ import gzip
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, BinaryIO, cast
 
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
 from beamrank.errors import DataError
+from beamrank.formats.rejects import Rejects
 from beamrank.records import BadRow
 from beamrank.storage.streams import open_stream
 from contrib.tensorflow2019.tensor_bundle import masked_crc, message_classes
@@ -28,20 +29,6 @@ _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _GZIP = b"\x1f\x8b\x08"
 _MAX_RECORD_BYTES = 1 << 30
-_SHOWN_BAD_ROWS = 5
-
-
-@dataclass
-class BadRows:
-    """How many rows could not be used, and the first of them."""
-
-    count: int = 0
-    first: list[BadRow] = field(default_factory=list)
-
-    def add(self, bad: Sequence[BadRow], count: int | None = None) -> None:
-        """Adds rows, or the first of `count` rows."""
-        self.count += len(bad) if count is None else count
-        self.first += bad[: _SHOWN_BAD_ROWS - len(self.first)]
 
 
 # The entries of the map are a list, so that a name that occurs twice is seen; other lists than of
@@ -89,13 +76,13 @@ def decode(contents: Sequence[bytes]) -> dict[str, Feature]:
             not integers.
     """
     rows = [_integers(row, content) for row, content in enumerate(contents)]
-    for row, found in enumerate(rows):
-        for name in rows[0].keys() ^ found.keys():
+    for row, features in enumerate(rows):
+        for name in rows[0].keys() ^ features.keys():
             raise ExampleError(row, f"has or lacks the feature {name!r}, unlike the first one")
     return {
         name: (
-            np.fromiter(chain.from_iterable(each[name] for each in rows), np.int64),
-            np.array([len(each[name]) for each in rows], np.int64),
+            np.fromiter(chain.from_iterable(features[name] for features in rows), np.int64),
+            np.array([len(features[name]) for features in rows], np.int64),
         )
         for name in rows[0]
     }
@@ -107,17 +94,17 @@ def _integers(row: int, content: bytes) -> dict[str, Sequence[int]]:
         entries = _EXAMPLE.FromString(content).features.feature
     except DecodeError as error:
         raise ExampleError(row, "is not a tf.train.Example") from error
-    found: dict[str, Sequence[int]] = {}
+    lists: dict[str, Sequence[int]] = {}
     for entry in entries:
         name = entry.key.decode(errors="replace")
-        if name in found:
+        if name in lists:
             raise ExampleError(row, f"has the feature {name!r} twice")
         if entry.value.HasField("bytes_list") or entry.value.HasField("float_list"):
             raise ExampleError(row, f"has a feature that is not a list of integers: {name!r}")
-        found[name] = entry.value.int64_list.value
-    if not found:
+        lists[name] = entry.value.int64_list.value
+    if not lists:
         raise ExampleError(row, "is not a tf.train.Example, or has no features")
-    return found
+    return lists
 
 
 def frame(contents: Iterable[bytes]) -> bytes:
@@ -186,7 +173,7 @@ def record_ranges(url: str, records: int) -> list[RecordRange]:
     ]
 
 
-def read_records(some: RecordRange, bad: BadRows) -> Iterator[tuple[int, bytes]]:
+def read_records(some: RecordRange, bad: Rejects) -> Iterator[tuple[int, bytes]]:
     """Yields the number of each record, from 0, and its content; one with a wrong checksum is added
     to `bad`.
 
@@ -203,7 +190,7 @@ def read_records(some: RecordRange, bad: BadRows) -> Iterator[tuple[int, bytes]]
             if _FOOTER.unpack(footer)[0] == masked_crc(content):
                 yield number, content
             else:
-                bad.add([BadRow(place, "has a wrong checksum")])
+                bad.add(some.url, [BadRow(place, "it has a wrong checksum")])
 
 
 def _headers(file: BinaryIO, some: RecordRange) -> Iterator[tuple[str, int, int]]:
@@ -214,13 +201,13 @@ def _headers(file: BinaryIO, some: RecordRange) -> Iterator[tuple[str, int, int]
     """
     offset, number = some.offset, some.first
     while header := file.read(_HEADER.size):
-        place = f"{some.url}: record {number} (from 0), at byte {offset},"
+        place = f"{some.url}: record {number} (from 0), at byte {offset}"
         if len(header) < _HEADER.size:
             raise _truncated(place)
         length, crc = _HEADER.unpack(header)
         if crc != masked_crc(header[:8]) or length > _MAX_RECORD_BYTES:
             raise DataError(
-                f"{place} has a wrong checksum of its length, so the records after it cannot be "
+                f"{place}: its length has a wrong checksum, so the records after it cannot be "
                 "found. The file is damaged, or is not a TFRecord file: fetch it again"
             )
         yield place, offset, int(length)
@@ -228,4 +215,4 @@ def _headers(file: BinaryIO, some: RecordRange) -> Iterator[tuple[str, int, int]
 
 
 def _truncated(place: str) -> DataError:
-    return DataError(f"{place} is truncated: the file ends in it. Fetch it again")
+    return DataError(f"{place}: it is truncated, the file ends in it. Fetch it again")

@@ -74,18 +74,18 @@ def test_whole_run_agrees_bit_by_bit_and_nothing_is_written(output):
     assert "scored 4 of 4 shards" in done.stdout
     assert "All agree. " in done.stdout
     assert files_below(str(output)) == before
-    found = json.loads(succeed("audit", output, "--shards", "3", "--json").stdout)
-    assert (found["shards"], len(found["audited"]), found["wrong"]) == (4, 3, [])
-    assert (found["most_wrong"], found["most_wrong_share"]) == (1, 0.25)
-    assert "scored 3 of 4 shards" in found["text"]
-    assert "at 95% confidence at most 1 of the 4 shards (25.00%) are wrong" in found["text"]
+    audit = json.loads(succeed("audit", output, "--shards", "3", "--json").stdout)
+    assert (audit["shards"], len(audit["audited"]), audit["wrong"]) == (4, 3, [])
+    assert (audit["most_wrong"], audit["most_wrong_share"]) == (1, 0.25)
+    assert "scored 3 of 4 shards" in audit["text"]
+    assert "at 95% confidence at most 1 of the 4 shards (25.00%) are wrong" in audit["text"]
     plan = read_plan(str(output))
-    assert found["plan"] == plan.digest[:12]
-    by_stage = {each["stage"]: each for each in found["stages"]}
+    assert audit["plan"] == plan.digest[:12]
+    by_stage = {stage["stage"]: stage for stage in audit["stages"]}
     assert by_stage.keys() == {"mono", "duo"}
     assert all(
-        [shard["shard"] for shard in each["shards"]] == found["audited"]
-        for each in by_stage.values()
+        [shard["shard"] for shard in stage["shards"]] == audit["audited"]
+        for stage in by_stage.values()
     )
 
 
@@ -108,13 +108,13 @@ def test_of_another_kind_of_machine_ranks_are_compared(output, change, code, mon
     monkeypatch.setattr(audit_module, "describe_machine", lambda: here)
     done = beamrank_here("audit", output, "--json")
     assert done.returncode == code
-    found = json.loads(done.stdout)
-    (duo,) = (each for each in found["stages"] if each["stage"] == "duo")
-    assert all(each["by_rank"] for each in duo["shards"])
-    (other,) = (each for each in duo["shards"] if each["shard"] == 1)
+    audit = json.loads(done.stdout)
+    (duo,) = (stage for stage in audit["stages"] if stage["stage"] == "duo")
+    assert all(shard["by_rank"] for shard in duo["shards"])
+    (other,) = (shard for shard in duo["shards"] if shard["shard"] == 1)
     assert (other["different"] > 0, bool(other["reranked"])) == (True, bool(code))
-    assert found["wrong"] == [1] * code
-    assert "had been scored by another kind of machine, so ranks were compared" in found["text"]
+    assert audit["wrong"] == [1] * code
+    assert "had been scored by another kind of machine, so ranks were compared" in audit["text"]
 
 
 def test_score_that_only_one_of_both_has_is_wrong(output):
@@ -167,9 +167,9 @@ def test_scores_of_pairs_are_audited_by_bits_alone(tmp_path, monkeypatch):
     succeed(
         "score", tmp_path / "pairs.parquet", "--checkpoint", pair.mono, "--output", output, *limits
     )
-    found = json.loads(succeed("audit", output, "--json").stdout)
-    assert (found["audited"], found["wrong"], found["stages"][0]["stage"]) == ([0, 1], [], "scores")
-    assert [each["scores"] for each in found["stages"][0]["shards"]] == [4, 3]
+    audit = json.loads(succeed("audit", output, "--json").stdout)
+    assert (audit["audited"], audit["wrong"], audit["stages"][0]["stage"]) == ([0, 1], [], "scores")
+    assert [shard["scores"] for shard in audit["stages"][0]["shards"]] == [4, 3]
     _forge(output, 0, _add_an_ulp, "scores")
     done = beamrank_here("audit", output)
     assert done.returncode == 1
@@ -184,8 +184,8 @@ def test_scores_of_pairs_are_audited_by_bits_alone(tmp_path, monkeypatch):
 def test_bound_is_that_of_all_draws():
     def chance(wrong: int, audited: int, shards: int, all_wrong: int) -> float:
         draws = (
-            comb(all_wrong, each) * comb(shards - all_wrong, audited - each)
-            for each in range(wrong + 1)
+            comb(all_wrong, count) * comb(shards - all_wrong, audited - count)
+            for count in range(wrong + 1)
         )
         return sum(draws) / comb(shards, audited)
 
@@ -193,9 +193,9 @@ def test_bound_is_that_of_all_draws():
         for wrong in range(audited + 1):
             possible = range(wrong, shards - (audited - wrong) + 1)
             expected = max(
-                each
-                for each in possible
-                if each == wrong or chance(wrong, audited, shards, each) > 0.05
+                count
+                for count in possible
+                if count == wrong or chance(wrong, audited, shards, count) > 0.05
             )
             assert most_wrong(wrong, audited, shards) == expected
     # The rule of three.

@@ -23,14 +23,14 @@ _SLOPE = 2.0
 def made(tmp_path_factory) -> ScoredOutput:
     """Topics whose docs are relevant the more often, the higher mono's score."""
     folder = tmp_path_factory.mktemp("made")
-    found = ScoredOutput(folder, topics=60, depths=(20, 15, 4)).run()
+    made_output = ScoredOutput(folder, topics=60, depths=(20, 15, 4)).run()
     random, lines = np.random.default_rng(4), []
-    for row in found.stored("mono").to_pylist():
+    for row in made_output.stored("mono").to_pylist():
         if random.random() < 0.8:
             label = 2 * int(random.random() < expit(_SLOPE * row["score"] - 1))
             lines.append(f"{row['query_id']} 0 {row['doc_id']} {label}\n")
     (folder / "qrels.txt").write_text("".join(lines))
-    return found
+    return made_output
 
 
 def _output(made: ScoredOutput) -> Path:
@@ -50,9 +50,9 @@ def test_calibrate_writes_probabilities_beside_all_scores(made, method, tmp_path
         tmp_path / method,
     ]
     done = succeed(*arguments, "--format", "json")
-    found = json.loads(done.stdout)
-    assert found == json.loads((tmp_path / method / "calibration.json").read_text())
-    assert (found["stage"], found["method"], found["judged_only"]) == ("mono", method, False)
+    result = json.loads(done.stdout)
+    assert result == json.loads((tmp_path / method / "calibration.json").read_text())
+    assert (result["stage"], result["method"], result["judged_only"]) == ("mono", method, False)
     table = pq.read_table(tmp_path / method / "probabilities.parquet")
     stored = made.stored("mono")
     assert table.num_rows == stored.num_rows
@@ -63,21 +63,21 @@ def test_calibrate_writes_probabilities_beside_all_scores(made, method, tmp_path
     by_score = sorted((row["score"], row["probability"]) for row in rows.values())
     assert all(0 <= one[1] <= other[1] <= 1 for one, other in pairwise(by_score))
     if method == "platt":
-        map_of = found["map"]
+        map_of = result["map"]
         assert map_of["slope"] == pytest.approx(_SLOPE, abs=0.4)
         score, probability = by_score[0]
         assert probability == pytest.approx(
             float(expit(map_of["slope"] * score + map_of["intercept"]))
         )
-    reliability = found["reliability"]
+    reliability = result["reliability"]
     assert list(reliability) == ["sigmoid of the score", "share of relevant docs", "calibrated"]
-    briers = {kind: each["brier"]["value"] for kind, each in reliability.items()}
+    briers = {kind: figures["brier"]["value"] for kind, figures in reliability.items()}
     assert briers["calibrated"] < min(
         briers["sigmoid of the score"], briers["share of relevant docs"]
     )
-    threshold = found["threshold"]
+    threshold = result["threshold"]
     assert threshold["wanted"] == 0.6
-    assert threshold["probability"] > found["relevant"] / found["docs"]
+    assert threshold["probability"] > result["relevant"] / result["docs"]
     assert (
         f"scores from {threshold['score']:.4f} (probability {threshold['probability']:.4f})"
         in done.stderr

@@ -53,14 +53,15 @@ def test_isotonic_is_that_of_scikit_learn(judged):
 @pytest.mark.parametrize("method", METHODS)
 def test_calibrated_probabilities_are_reliable_on_held_out_topics(judged, fold_of, method):
     raw = measure(judged, expit(judged.scores))
-    found = measure(judged, held_out(judged, fold_of, METHODS[method].fit))
+    reliability = measure(judged, held_out(judged, fold_of, METHODS[method].fit))
     best = float(np.mean((judged.relevant - expit(_SLOPE * judged.scores + _INTERCEPT)) ** 2))
-    assert best == pytest.approx(found.brier.value, abs=0.003)
-    assert found.error.value < 0.03 < 0.1 < raw.error.low
-    assert found.brier.low < found.brier.value < found.brier.high < raw.brier.low
-    assert sum(docs for docs, _, _ in found.bins) == len(judged.scores)
+    assert best == pytest.approx(reliability.brier.value, abs=0.003)
+    assert reliability.calibration_error.value < 0.03 < 0.1 < raw.calibration_error.low
+    assert reliability.brier.low < reliability.brier.value < reliability.brier.high < raw.brier.low
+    assert sum(one.docs for one in reliability.bins) == len(judged.scores)
     assert all(
-        share.low - 0.03 <= expected <= share.high + 0.03 for _, expected, share in found.bins
+        one.relevant.low - 0.03 <= one.probability <= one.relevant.high + 0.03
+        for one in reliability.bins
     )
 
 
@@ -90,18 +91,18 @@ def test_scores_that_fall_with_relevance_are_refused(judged):
 
 @pytest.mark.parametrize("wanted", [0.5, 0.8])
 def test_threshold_keeps_its_promise_on_held_out_topics(judged, fold_of, wanted):
-    found = find_threshold(judged, fold_of, wanted)
-    assert found.score is not None
-    above = judged.scores >= found.score
+    threshold = find_threshold(judged, fold_of, wanted, fit_platt(judged))
+    assert threshold.score is not None
+    above = judged.scores >= threshold.score
     assert (
         judged.relevant[above].mean()
         >= wanted
-        > judged.relevant[judged.scores >= found.score - 0.1].mean()
+        > judged.relevant[judged.scores >= threshold.score - 0.1].mean()
     )
-    assert found.precision.low <= wanted + 0.02
-    assert found.precision.high >= wanted - 0.02
-    assert found.docs_per_topic == pytest.approx(above.sum() / 200, rel=0.1)
-    assert found.recall == pytest.approx(
+    assert threshold.precision.low <= wanted + 0.02
+    assert threshold.precision.high >= wanted - 0.02
+    assert threshold.docs_per_topic == pytest.approx(above.sum() / 200, rel=0.1)
+    assert threshold.recall == pytest.approx(
         judged.relevant[above].sum() / judged.relevant.sum(), rel=0.1
     )
 

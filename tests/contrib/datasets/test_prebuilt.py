@@ -67,10 +67,10 @@ def table(served, monkeypatch, tmp_path):
 
 
 def test_prebuilt_indexes_are_those_of_pyserini():
-    found = find_prebuilt("msmarco-v1-passage")
-    assert found.url.endswith("/lucene-inverted.msmarco-v1-passage.20221004.252b5e.tar.gz")
-    assert found.md5 == "678876e8c99a89933d553609a0fd8793"
-    assert found.folder.endswith("/indexes/md5-678876e8c99a89933d553609a0fd8793")
+    index = find_prebuilt("msmarco-v1-passage")
+    assert index.url.endswith("/lucene-inverted.msmarco-v1-passage.20221004.252b5e.tar.gz")
+    assert index.md5 == "678876e8c99a89933d553609a0fd8793"
+    assert index.folder.endswith("/indexes/md5-678876e8c99a89933d553609a0fd8793")
     with pytest.raises(PreflightError, match=r"'msmarco-passage'.*msmarco-v1-passage"):
         find_prebuilt("msmarco-passage")
 

@@ -40,14 +40,14 @@ def collection(tmp_path) -> SmallCollection:
 
 
 def _deepen(collection: SmallCollection, limit: int, name: str, **settings) -> Path:
-    found = beamrank.run(
+    result = beamrank.run(
         str(collection.path),
         output=collection.folder / name,
         limits={"max_inferences": limit},
         options={"deepen": True},
         **settings,
     )
-    return Path(found.output)
+    return Path(result.output)
 
 
 def _rows(output: Path, stage: str) -> list[dict]:
@@ -55,14 +55,16 @@ def _rows(output: Path, stage: str) -> list[dict]:
     manifest = plan.gather(stage)
     assert manifest is not None
     return [
-        row for each in manifest.receipts for row in plan.folder(stage).read_part(each).to_pylist()
+        row
+        for receipt in manifest.receipts
+        for row in plan.folder(stage).read_part(receipt).to_pylist()
     ]
 
 
 def _status(output: Path) -> dict[str, dict]:
     return {
-        each["stage"]: each
-        for each in json.loads(succeed("status", output, "--json").stdout)["stages"]
+        stage["stage"]: stage
+        for stage in json.loads(succeed("status", output, "--json").stdout)["stages"]
     }
 
 
@@ -85,7 +87,7 @@ def test_deeper_ranking_is_that_of_a_mono_of_the_same_depth(collection):
     ] * 5 + [4] + [3] * 4
     status = _status(output)
     assert [status[name]["inferences"] for name in ("mono", "mono-deeper", "duo")] == [30, 31, _DUO]
-    found = read_trec(output / "runs/mono-deeper.trec")
+    ranking = read_trec(output / "runs/mono-deeper.trec")
     for depth in set(depths.values()):
         fixed = beamrank.run(
             str(collection.path), output=collection.folder / f"k{depth}", set={"mono.k": depth}
@@ -93,7 +95,7 @@ def test_deeper_ranking_is_that_of_a_mono_of_the_same_depth(collection):
         expected = read_trec(Path(fixed.runs["mono"]))
         duo = read_trec(Path(fixed.runs["duo-sum"]))
         for query_id in (each for each in depths if depths[each] == depth):
-            assert found[query_id] == expected[query_id]
+            assert ranking[query_id] == expected[query_id]
             assert read_trec(output / "runs/duo-sum.trec")[query_id] == duo[query_id]
 
 

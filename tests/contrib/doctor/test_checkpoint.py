@@ -24,9 +24,11 @@ def copy(tmp_path) -> Path:
 
 def _change(folder: Path, part: str, change) -> None:
     tensors = load_file(folder / "model.safetensors")
-    found = {name: change(tensor) if part in name else tensor for name, tensor in tensors.items()}
+    changed_tensors = {
+        name: change(tensor) if part in name else tensor for name, tensor in tensors.items()
+    }
     assert any(part in name for name in tensors)
-    save_file(found, folder / "model.safetensors", {"format": "pt"})
+    save_file(changed_tensors, folder / "model.safetensors", {"format": "pt"})
 
 
 def test_triples_are_forty_queries_with_two_texts_each():
@@ -37,9 +39,9 @@ def test_triples_are_forty_queries_with_two_texts_each():
 
 def test_reversed_head_is_found(copy):
     _change(copy, "classifier", torch.neg)
-    found = Checked(str(copy), "mono").answers()
-    assert (found.state, found.figures["accuracy"]) == (WRONG, 0)
-    assert "labels are reversed" in found.found
+    finding = Checked(str(copy), "mono").answers()
+    assert (finding.state, finding.figures["accuracy"]) == (WRONG, 0)
+    assert "labels are reversed" in finding.found
 
 
 def test_head_of_zeros_ties_all_inputs(copy):
@@ -54,9 +56,9 @@ def test_pooler_that_another_library_drops_is_found(copy):
     assert checked.against_transformers().state == OK
     # The scores are those of the pooler that transformers no longer finds.
     _change(copy, "pooler", torch.zeros_like)
-    found = checked.against_transformers()
-    assert found.state == WRONG
-    assert found.figures["largest_difference"] > 1
+    finding = checked.against_transformers()
+    assert finding.state == WRONG
+    assert finding.figures["largest_difference"] > 1
 
 
 def test_tokenizer_without_the_words_of_texts_is_found(tmp_path):
@@ -70,17 +72,17 @@ def test_tokenizer_that_cuts_beginnings_is_noted(copy):
     assert checked.truncation().state == OK
     settings = json.loads((copy / "tokenizer_config.json").read_text())
     (copy / "tokenizer_config.json").write_text(json.dumps(settings | {"truncation_side": "left"}))
-    found = Checked(str(copy), "mono").truncation()
-    assert found.state == NOTE
-    assert "truncation_side left" in found.found
-    assert found.figures["end"] == found.figures["without"] < found.figures["beginning"]
+    finding = Checked(str(copy), "mono").truncation()
+    assert finding.state == NOTE
+    assert "truncation_side left" in finding.found
+    assert finding.figures["end"] == finding.figures["without"] < finding.figures["beginning"]
 
 
 def test_shorter_length_of_the_model_is_noted(copy):
     settings = json.loads((copy / "tokenizer_config.json").read_text())
     (copy / "tokenizer_config.json").write_text(json.dumps(settings | {"model_max_length": 32}))
-    found = Checked(str(copy), "mono").truncation()
-    assert (found.state, "for inputs of 32 tokens" in found.found) == (NOTE, True)
+    finding = Checked(str(copy), "mono").truncation()
+    assert (finding.state, "for inputs of 32 tokens" in finding.found) == (NOTE, True)
 
 
 def test_duo_is_asked_in_both_orders(tmp_path):
@@ -94,10 +96,10 @@ def test_duo_is_asked_in_both_orders(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mono", "duo"])
 def test_embedded_pair_ranks_as_it_should(kind):
-    found = {each.check: each for each in check_checkpoint(f"embedded:{kind}", kind)}
-    assert [each for each in found.values() if each.state == WRONG] == []
-    assert found["answers"].figures["accuracy"] == 1
-    assert found["transformers"].figures["largest_difference"] < 0.1
+    findings = {finding.check: finding for finding in check_checkpoint(f"embedded:{kind}", kind)}
+    assert [finding for finding in findings.values() if finding.state == WRONG] == []
+    assert findings["answers"].figures["accuracy"] == 1
+    assert findings["transformers"].figures["largest_difference"] < 0.1
 
 
 def test_language_model_has_a_prompt_and_two_words(tmp_path):

@@ -31,13 +31,15 @@ def test_doctor_fits_a_narrow_terminal(monkeypatch, capsys):
 def test_checks_of_the_machine_are_json(monkeypatch):
     names = ("beamrank", "libraries", "Java 21 or later", "Lucene")
     monkeypatch.setattr(command, "CHECKS", {name: command.CHECKS[name] for name in names})
-    found = {
-        each["check"]: each for each in json.loads(succeed("doctor", "--json").stdout)["checks"]
+    checks = {
+        check["check"]: check for check in json.loads(succeed("doctor", "--json").stdout)["checks"]
     }
-    assert [each["state"] for each in found.values()] == ["ok"] * 4
-    assert found["beamrank"]["found"] == __version__
-    assert f"torch {torch.__version__.partition('+')[0]}" in found["libraries"]["found"]
-    assert re.fullmatch(rf"{LUCENE}\.\d+\.\d+ in anserini-.+-fatjar\.jar", found["Lucene"]["found"])
+    assert [check["state"] for check in checks.values()] == ["ok"] * 4
+    assert checks["beamrank"]["found"] == __version__
+    assert f"torch {torch.__version__.partition('+')[0]}" in checks["libraries"]["found"]
+    assert re.fullmatch(
+        rf"{LUCENE}\.\d+\.\d+ in anserini-.+-fatjar\.jar", checks["Lucene"]["found"]
+    )
 
 
 def test_check_of_the_machine_that_fails_is_named(monkeypatch):
@@ -60,11 +62,11 @@ def test_checkpoint_that_was_never_trained_to_rank_ends_with_exit_code_1(tmp_pat
     done = beamrank_here("doctor", "--checkpoint", folder, "--json")
     assert done.returncode == 1
     assert f"{folder} does not rank" in done.stderr
-    found = json.loads(done.stdout)
-    assert (found["checkpoint"], found["kind"]) == (folder, "mono")
-    checks = {each["check"]: each for each in found["checks"]}
+    result = json.loads(done.stdout)
+    assert (result["checkpoint"], result["kind"]) == (folder, "mono")
+    checks = {check["check"]: check for check in result["checks"]}
     assert "its head was never trained to rank" in checks["answers"]["found"]
-    assert [name for name, each in checks.items() if each["state"] == "WRONG"] == ["answers"]
+    assert [name for name, check in checks.items() if check["state"] == "WRONG"] == ["answers"]
     assert checks["transformers"]["largest_difference"] < 1e-3
     assert checks["special tokens"]["input"] == "[CLS] query [SEP] doc [SEP]"
     assert checks["neighbours"]["changed"] == 0

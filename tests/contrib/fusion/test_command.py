@@ -139,14 +139,14 @@ def test_metadata_of_a_fused_run_names_its_runs(tmp_path):
     runs = [str(tmp_path / name) for name in ("a.trec", "b.trec")]
     options = ["--method", "wsum", "--weights", "1,3", "--output", str(tmp_path / "fused.trec")]
     succeed("fuse", *runs, *options)
-    found = checked_metadata(tmp_path / "fused.trec")
+    metadata = checked_metadata(tmp_path / "fused.trec")
     expected = {
         "name": "wsum",
         "norm": "min-max",
         "weights": [1.0, 3.0],
         "interpolates": ["a.trec", "b.trec"],
     }
-    assert (found["tag"], found["method"]["retrieval"][-1]) == ("fused-wsum", expected)
+    assert (metadata["tag"], metadata["method"]["retrieval"][-1]) == ("fused-wsum", expected)
 
 
 def test_metadata_of_a_fused_run_names_runs_of_one_file_name_by_their_paths():

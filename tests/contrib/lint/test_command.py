@@ -177,9 +177,9 @@ def test_lint_of_parts_names_the_file_and_its_line(folder):
         "3 Q0 a 1 2 t\n1 Q0 z 9 0.1 t\n1 Q0 a 10 0.05 t\n"
     )
     (folder / "parts/_SUCCESS").touch()
-    found = _lint("parts").stdout.splitlines()
+    lines = _lint("parts").stdout.splitlines()
     first, again = f"{folder}/parts/part-00000.trec", f"{folder}/parts/part-00001.trec"
-    assert f"{again}:3: L401 error: query '1' has doc 'a' already on line 1 of {first}" in found
+    assert f"{again}:3: L401 error: query '1' has doc 'a' already on line 1 of {first}" in lines
     (report,) = json.loads(_lint("parts", "--json").stdout)["runs"]
     assert {finding["file"] for finding in report["findings"]} == {again}
     assert "folder" in refused("lint", "--fix", "parts", code=2)

@@ -29,10 +29,10 @@ def test_every_check_has_a_broken_run():
 @pytest.mark.parametrize("code", BROKEN)
 def test_check_finds_its_broken_run(tmp_path, code):
     report = lint_broken(code, tmp_path)
-    found = [finding for finding in report.findings.examples if finding.code == code]
-    assert [finding.line for finding in found] == [BROKEN[code][1]]
+    findings = [finding for finding in report.findings.examples if finding.code == code]
+    assert [finding.line for finding in findings] == [BROKEN[code][1]]
     assert _codes(report) == {code} | ALSO.get(code, set())
-    assert re.fullmatch(r"[^\n]{8,300}", found[0].message)
+    assert re.fullmatch(r"[^\n]{8,300}", findings[0].message)
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_one_match_with_the_qrels_does_not_silence_the_rest(write):
 def test_score_that_is_no_number_silences_no_other_check(write, bad):
     rows = [("a", 1, "5"), ("b", 2, bad), ("c", 3, "4"), ("d", 4, "4"), ("e", 5, "6")]
     content = "".join(f"1 Q0 {doc_id} {rank} {score} t\n" for doc_id, rank, score in rows)
-    found = lint_run(write(content)).findings
+    findings = lint_run(write(content)).findings
     expected = {"L601"} if bad == "x" else {"L602"}
-    assert set(found.counts) == expected | {"L603", "L505"}
-    assert {finding.code: finding.line for finding in found.examples}["L505"] == 5
+    assert set(findings.counts) == expected | {"L603", "L505"}
+    assert {finding.code: finding.line for finding in findings.examples}["L505"] == 5
     constant = "".join(
         f"1 Q0 {doc_id} {rank} {score} t\n" for doc_id, rank, score in [*rows[1:4], ("f", 5, "4")]
     )
@@ -126,18 +126,20 @@ def test_topic_that_returns_is_checked_as_a_whole(write, ending):
     assert clean.findings.counts == {"L303": 28 * 500}
     assert [finding.line for finding in clean.findings.examples] == [501, 502, 503, 504, 505]
     broken = content.replace(b"\n499 Q0 d528 29 ", b"\n499 Q0 d500 29 ")
-    found = lint_run(write(gzip.compress(broken) if ending else broken, f"x{ending}"))
-    assert found.findings.counts == clean.findings.counts | {"L401": 1}
-    assert found.findings.examples[-1].message == "query '499' has doc 'd500' already on line 500"
+    findings = lint_run(write(gzip.compress(broken) if ending else broken, f"x{ending}"))
+    assert findings.findings.counts == clean.findings.counts | {"L401": 1}
+    assert (
+        findings.findings.examples[-1].message == "query '499' has doc 'd500' already on line 500"
+    )
 
 
 def test_examples_of_a_code_are_the_first_ones(write):
-    found = lint_run(write(GOOD.replace("\n", "\r\n") * 4)).findings
-    assert found.counts["L105"] == 20
-    assert [each.line for each in found.examples if each.code == "L105"] == list(
+    findings = lint_run(write(GOOD.replace("\n", "\r\n") * 4)).findings
+    assert findings.counts["L105"] == 20
+    assert [finding.line for finding in findings.examples if finding.code == "L105"] == list(
         range(1, EXAMPLES + 1)
     )
-    assert ("L105", 20 - EXAMPLES) in found.left_out()
+    assert ("L105", 20 - EXAMPLES) in findings.left_out()
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,9 @@ def test_car_file_is_divided_between_paragraphs(tmp_path, has_header, unit_bytes
     assert [unit.start for unit in units[1:]] == [unit.end for unit in units[:-1]]
     assert (units[0].start, units[-1].end) == (0, len(content))
     # In any order: each is read by a different worker.
-    found = {unit.index: list(read_unit(unit)) for unit in reversed(units)}
-    assert docs_of([batch for unit in units for batch in found[unit.index]]) == texts
-    for batch in found[3]:
+    batches = {unit.index: list(read_unit(unit)) for unit in reversed(units)}
+    assert docs_of([batch for unit in units for batch in batches[unit.index]]) == texts
+    for batch in batches[3]:
         for doc_id, position in zip(batch.doc_ids, batch.positions, strict=True):
             assert cbor2.loads(content[position:])[1].decode() == doc_id
             assert units[3].place(position) == f"{tmp_path}/c at byte {position}"
@@ -98,8 +98,8 @@ def test_car_counts_paragraphs_that_cannot_be_used(tmp_path):
     (batch,) = read_batches(_car(tmp_path / "c.cbor", content))
     assert docs_of([batch]) == [*_TEXTS, ("p3", "")]
     reasons = ["neither text", "white space", "UTF-8", "not a paragraph", "empty id", "UTF-8"]
-    found = bad_rows(corpus_of(tmp_path / "c.cbor", "car"))
-    bad_ones = sorted(found, key=lambda row: int(row.place.rpartition(" ")[2]))
+    rows = bad_rows(corpus_of(tmp_path / "c.cbor", "car"))
+    bad_ones = sorted(rows, key=lambda row: int(row.place.rpartition(" ")[2]))
     assert all(reason in row.reason for row, reason in zip(bad_ones, reasons, strict=True))
 
 
@@ -194,12 +194,12 @@ def test_outlines_are_topics(tmp_path):
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["train.test200.cbor.outlines", "train.test200.cbor"])
 def test_outlines_of_trec_car_have_the_topics_of_its_qrels(car, name):
-    found = read_topics(TopicsConfig(path=f"{car}/{name}", format="car-outlines"))
+    topics = read_topics(TopicsConfig(path=f"{car}/{name}", format="car-outlines"))
     judged = read_topics(
         TopicsConfig(path=f"{car}/train.test200.cbor.hierarchical.qrels", format="car-qrels")
     )
-    assert (len(found), len(judged)) == (1987, 1860)
-    assert set(judged) <= set(found)
+    assert (len(topics), len(judged)) == (1987, 1860)
+    assert set(judged) <= set(topics)
 
 
 @pytest.mark.parametrize(
@@ -292,9 +292,9 @@ def test_trec_car_pages_and_outlines_are_not_files_of_paragraphs(car, name, kind
 
 @pytest.mark.data
 def test_the_pages_of_trec_car_hold_its_paragraphs(car):
-    found = read_docs(f"{car}/train.test200.cbor", "car-pages")
-    assert len(found) == 4689
-    assert dict(found) == dict(read_docs(f"{car}/train.test200.cbor.paragraphs", "car"))
+    docs = read_docs(f"{car}/train.test200.cbor", "car-pages")
+    assert len(docs) == 4689
+    assert dict(docs) == dict(read_docs(f"{car}/train.test200.cbor.paragraphs", "car"))
     redirect = "#REDIRECT  anchor text to page 2"
     sample = [("para1", "anchor text to page R"), ("para2", "This is page 2"), ("paraR", redirect)]
     assert read_docs(f"{car}/v2_header_sample/test.cbor", "car-pages") == sample

@@ -23,12 +23,12 @@ def _save_nfl6(folder: Path) -> Path:
     rows = [
         {
             "main_category": "Tea",
-            "question": f"what is {each}?",
+            "question": f"what is {query_id}?",
             "nbestanswers": [text],
             "answer": text,
-            "id": each,
+            "id": query_id,
         }
-        for each, text in _ANSWERS.items()
+        for query_id, text in _ANSWERS.items()
     ]
     path = folder / "nfL6.json"
     path.write_text(json.dumps(rows))
@@ -153,6 +153,6 @@ def _candidates() -> Path:
 def test_converted_nfl6_has_the_answer_among_ten(tmp_path, monkeypatch):
     succeed("convert", "nfl6", _save_nfl6(tmp_path), "--output", tmp_path / "converted")
     monkeypatch.chdir(tmp_path / "converted")
-    found = read_trec(_candidates())
-    assert found.keys() == _ANSWERS.keys()
-    assert all(query_id in docs and len(docs) <= 10 for query_id, docs in found.items())
+    ranking = read_trec(_candidates())
+    assert ranking.keys() == _ANSWERS.keys()
+    assert all(query_id in docs and len(docs) <= 10 for query_id, docs in ranking.items())

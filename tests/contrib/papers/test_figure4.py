@@ -64,9 +64,9 @@ def _report(output: Path, *arguments: str) -> str:
 
 
 def _missing(shown: str) -> tuple[int, int]:
-    found = re.search(r"figure 4: ([\d,]+) of ([\d,]+) pairs are missing", shown)
-    assert found, shown
-    return int(found[1].replace(",", "")), int(found[2].replace(",", ""))
+    counts = re.search(r"figure 4: ([\d,]+) of ([\d,]+) pairs are missing", shown)
+    assert counts, shown
+    return int(counts[1].replace(",", "")), int(counts[2].replace(",", ""))
 
 
 def _figure(output: Path) -> dict[tuple[int, int], float]:
@@ -107,7 +107,7 @@ def test_missing_pairs_are_those_of_brute_force_and_asked_once(collection, outpu
     shown = _report(output, *_arguments(K0S, K1S))
     assert _missing(shown) == (len(set(wanted) - stored), len(wanted))
     extra = set(parts(output)) - set(before)
-    assert {Path(each).parent.name for each in extra} == {"duo-depths"}
+    assert {Path(path).parent.name for path in extra} == {"duo-depths"}
     assert "figure 4" not in _report(output, *_arguments(K0S, K1S)).replace("figure 4 needs", "")
     assert set(parts(output)) == extra | set(before)
     assert read_current(str(output)) == current

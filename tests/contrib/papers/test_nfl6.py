@@ -47,49 +47,45 @@ def _refusal(path: Path, content: str | bytes) -> str:
 def test_nfl6_has_one_answer_a_question(tmp_path, name):
     content = _text(_ROWS).encode()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    found = read_nfl6(str(tmp_path / name))
-    (part,) = found.parts
+    collection = read_nfl6(str(tmp_path / name))
+    (part,) = collection.parts
     assert part.topics == [
         Topic("2020338", "Why did the US invade?"),
         Topic("1195064", "How do you cook a rib roast?"),
     ]
-    assert list(found.docs) == [
+    assert list(collection.docs) == [
         Doc("2020338", "A small group \u201cof hawks\u201d.\nIt was simple."),
         Doc("1195064", "Slowly."),
     ]
     assert part.relevance == {"2020338": {"2020338": 1}, "1195064": {"1195064": 1}}
     assert not part.candidates
-    assert not found.left_out
+    assert not collection.left_out
 
 
 def test_nfl6_counts_questions_without_a_text(tmp_path):
     (tmp_path / "nfL6.json").write_text(
         _text([*_ROWS, _row("3", " \n", "b"), _row("4", "c", "\t")])
     )
-    found = read_nfl6(str(tmp_path / "nfL6.json"))
-    assert found.left_out == {"questions without a text or an answer": 2}
-    assert len(found.parts[0].topics) == 2
+    collection = read_nfl6(str(tmp_path / "nfL6.json"))
+    assert collection.left_out == {"questions without a text or an answer": 2}
+    assert len(collection.parts[0].topics) == 2
 
 
 @pytest.mark.parametrize(
-    ("rows", "number", "message"),
+    ("rows", "place"),
     [
-        ([*_ROWS, _ROWS[0]], 3, "'2020338'"),
-        ([_ROWS[0], {"id": "1", "question": "a"}], 2, "id, question, answer"),
-        (
-            [_ROWS[0], _ROWS[1] | {"id": 7}],
-            2,
-            "id, question, answer",
-        ),
-        ([_ROWS[0], _ROWS[1] | {"id": "a b"}], 2, "holds white space"),
-        ([_ROWS[0], ["a"]], 2, "is an object with"),
+        ([*_ROWS, _ROWS[0]], "question 3: the id '2020338'"),
+        ([_ROWS[0], {"id": "1", "question": "a"}], "1.answer"),
+        ([_ROWS[0], _ROWS[1] | {"id": 7}], "1.id"),
+        ([_ROWS[0], _ROWS[1] | {"id": "a b"}], "question 2: "),
+        ([_ROWS[0], ["a"]], " 1: "),
     ],
 )
-def test_nfl6_refuses_a_row_by_its_number(tmp_path, rows, number, message):
+def test_nfl6_refuses_a_row_by_its_number(tmp_path, rows, place):
     path = tmp_path / "nfL6.json"
-    found = _refusal(path, _text(rows))
-    assert found.startswith(f"{path}, question {number}: ")
-    assert message in found
+    message = _refusal(path, _text(rows))
+    assert message.startswith(str(path))
+    assert place in message
 
 
 def test_nfl6_refuses_every_truncated_file(tmp_path):
@@ -101,7 +97,7 @@ def test_nfl6_refuses_every_truncated_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"questions": []}', ", line 1: a JSON array is expected"),
+        ('{"questions": []}', "must be a list"),
         (_text(_ROWS).encode("utf-16"), ", line 1: not valid UTF-8"),
         (_text(_ROWS[:1]).encode() + b"\n\xe9", ", line 3: not valid UTF-8"),
         (

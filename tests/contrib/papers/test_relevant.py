@@ -21,7 +21,11 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> SmallCollection:
     """
     made = small_cascade(tmp_path_factory.mktemp("small"))
     made.with_qrels(
-        {each: docs[1 if each == "q0" else 4] for each, docs in CANDIDATES.items() if each != "q1"}
+        {
+            query_id: docs[1 if query_id == "q0" else 4]
+            for query_id, docs in CANDIDATES.items()
+            if query_id != "q1"
+        }
     )
     made.write("bm25.trec", trec_lines(CANDIDATES))
     return made
@@ -61,17 +65,17 @@ def test_add_relevant_writes_candidates_that_a_run_reads(
         {"name": "with-relevant", "run": str(source), "qrels": str(qrels), "k": _K}
     ]
     expected = {
-        each: [*docs[:3], docs[3 if each in ("q0", "q1") else 4]]
-        for each, docs in CANDIDATES.items()
+        query_id: [*docs[:3], docs[3 if query_id in ("q0", "q1") else 4]]
+        for query_id, docs in CANDIDATES.items()
     }
-    assert {each: docs[:_K] for each, docs in read_trec(output).items()} == expected
+    assert {query_id: docs[:_K] for query_id, docs in read_trec(output).items()} == expected
 
     ran = collection.run(f"candidates.run={output}", f"candidates.k={_K}", f"mono.k={_K}")
     runs = Path(ran.plan.output) / "runs"
     assert read_trec(runs / "candidates.trec") == expected
     mono = read_trec(runs / "mono.trec")
-    assert {each: set(docs) for each, docs in mono.items()} == {
-        each: set(docs) for each, docs in expected.items()
+    assert {query_id: set(docs) for query_id, docs in mono.items()} == {
+        query_id: set(docs) for query_id, docs in expected.items()
     }
 
 

@@ -20,7 +20,9 @@ def _squad(*articles: dict[str, list[dict[str, Any]]], **keys: Any) -> dict[str,
     data = [
         {
             "title": f"Title_{number}",
-            "paragraphs": [{"context": text, "qas": each} for text, each in article.items()],
+            "paragraphs": [
+                {"context": text, "qas": questions} for text, questions in article.items()
+            ],
         }
         for number, article in enumerate(articles)
     ]
@@ -50,9 +52,9 @@ def read(tmp_path):
 
 
 def test_paragraph_of_the_answer_is_relevant(read):
-    found = read(_squad(*_ARTICLES))
-    (part,) = found.parts
-    assert list(found.docs) == [
+    collection = read(_squad(*_ARTICLES))
+    (part,) = collection.parts
+    assert list(collection.docs) == [
         Doc("1-1", "Tea is hot.\nMilk is cold."),
         Doc("1-2", "Bread"),
         Doc("2-1", "Cats purr."),
@@ -70,17 +72,17 @@ def test_questions_without_an_answer_are_counted(read):
         "x", "Why?", is_impossible=True, plausible_answers=[{"text": "a", "answer_start": 0}]
     )
     others = [_question("y", "How?"), _question("z", " ", "b")]
-    found = read(_squad({"Tea": [impossible, *others, _question("a", "What?", "Tea")]}))
-    assert found.parts[0].relevance == {"a": {"1-1": 1}}
-    assert found.left_out["questions without an answer or a text"] == 3
+    collection = read(_squad({"Tea": [impossible, *others, _question("a", "What?", "Tea")]}))
+    assert collection.parts[0].relevance == {"a": {"1-1": 1}}
+    assert collection.left_out["questions without an answer or a text"] == 3
 
 
 def test_paragraphs_with_one_text_are_one_doc(read):
     again = {"Bread": [_question("d1", "What is baked?", "Bread")], " ": []}
-    found = read(_squad(*_ARTICLES, again))
-    assert [doc.doc_id for doc in found.docs] == ["1-1", "1-2", "2-1"]
-    assert found.parts[0].relevance["d1"] == {"1-2": 1}
-    assert +found.left_out == {
+    collection = read(_squad(*_ARTICLES, again))
+    assert [doc.doc_id for doc in collection.docs] == ["1-1", "1-2", "2-1"]
+    assert collection.parts[0].relevance["d1"] == {"1-2": 1}
+    assert +collection.left_out == {
         "paragraphs with the text of another": 1,
         "paragraphs without a text": 1,
     }

@@ -22,28 +22,28 @@ QRELS = qrels_of({"q1": {"d1": 1, "d9": 0}, "q9": {"d3": 2}})
 
 @pytest.mark.parametrize("values", [[3], [1, 2], [5, 1, 1, 9], [2, 2, 7, 1, 4]])
 def test_distribution_equals_statistics(values):
-    found = Distribution()
-    found.update(values[:1])
-    found.update(values[1:])
-    assert found.statistics() == {
+    lengths = Distribution()
+    lengths.update(values[:1])
+    lengths.update(values[1:])
+    assert lengths.statistics() == {
         "shortest": min(values),
         "median": statistics.median(values),
         "mean": pytest.approx(statistics.mean(values)),
         "longest": max(values),
     }
-    assert found.share_beyond(2) == sum(value > 2 for value in values) / len(values)
+    assert lengths.share_beyond(2) == sum(value > 2 for value in values) / len(values)
 
 
 def test_distribution_of_nothing_is_undefined():
-    found = Distribution()
-    assert found.statistics() == dict.fromkeys(("shortest", "median", "mean", "longest"))
-    assert found.share_beyond(1) is None
+    lengths = Distribution()
+    assert lengths.statistics() == dict.fromkeys(("shortest", "median", "mean", "longest"))
+    assert lengths.share_beyond(1) is None
 
 
 def test_collection_is_counted():
     units = {"words": count_words, "characters": lambda texts: map(len, texts)}
-    found: Any = measure_collection(TOPICS, iter(BATCHES), QRELS, units, (3,)).as_object()
-    assert found["queries"] == {
+    sizes: Any = measure_collection(TOPICS, iter(BATCHES), QRELS, units, (3,)).as_object()
+    assert sizes["queries"] == {
         "count": 2,
         "words": {"shortest": 2, "median": 3, "mean": 3, "longest": 4, "share_beyond": {"3": 0.5}},
         "characters": {
@@ -54,9 +54,9 @@ def test_collection_is_counted():
             "share_beyond": {"3": 1},
         },
     }
-    assert found["docs"]["count"] == 3
-    assert found["docs"]["words"]["mean"] == pytest.approx((3 + 0 + 4) / 3)
-    assert found["qrels"] == {
+    assert sizes["docs"]["count"] == 3
+    assert sizes["docs"]["words"]["mean"] == pytest.approx((3 + 0 + 4) / 3)
+    assert sizes["qrels"] == {
         "queries": 2,
         "judged_docs": {"shortest": 1, "median": 1.5, "mean": 1.5, "longest": 2},
         "relevant_docs": {"shortest": 1, "median": 1, "mean": 1, "longest": 1},
@@ -67,8 +67,8 @@ def test_collection_is_counted():
 
 
 def test_table_and_notes_have_what_was_counted():
-    found = measure_collection(TOPICS, BATCHES, QRELS, {"words": count_words}, (3, 1000))
-    assert found.table().header == [
+    sizes = measure_collection(TOPICS, BATCHES, QRELS, {"words": count_words}, (3, 1000))
+    assert sizes.table().header == [
         "length",
         "count",
         "shortest",
@@ -78,23 +78,23 @@ def test_table_and_notes_have_what_was_counted():
         "> 3",
         "> 1,000",
     ]
-    assert found.table().shown() == [
+    assert sizes.table().shown() == [
         ["queries, words", "2", "2", "3.0", "3.0", "4", "50.00%", "0.00%"],
         ["docs, words", "3", "0", "3.0", "2.3", "4", "33.33%", "0.00%"],
         ["judged docs of a query", "2", "1", "1.5", "1.5", "2", "-", "-"],
         ["relevant docs of a query", "2", "1", "1.0", "1.0", "1", "-", "-"],
         *([f"judgments with label {label}", "1", *["-"] * 6] for label in (0, 1, 2)),
     ]
-    assert found.lines() == [
+    assert sizes.lines() == [
         "judged queries that are not among the topics: 1",
         "judged docs that are not in the corpus: 1",
     ]
 
 
 def test_collection_without_qrels_has_none():
-    found = measure_collection(TOPICS, BATCHES, None, {"words": count_words})
-    assert found.as_object()["qrels"] is None
-    assert [row[0] for row in found.table().rows] == ["queries, words", "docs, words"]
+    sizes = measure_collection(TOPICS, BATCHES, None, {"words": count_words})
+    assert sizes.as_object()["qrels"] is None
+    assert [row[0] for row in sizes.table().rows] == ["queries, words", "docs, words"]
 
 
 @pytest.fixture
@@ -117,10 +117,10 @@ def test_stats_counts_words_and_wordpieces(folder):
     done = succeed(
         "stats", "config.yaml", "--set", "mono.checkpoint=embedded:mono", "--format", "json"
     )
-    found = json.loads(done.stdout)
-    assert found["queries"]["words"]["longest"] == 2
-    assert (found["docs"]["count"], found["bad_rows"]) == (3, 1)
-    assert found["docs"]["words"] == {
+    result = json.loads(done.stdout)
+    assert result["queries"]["words"]["longest"] == 2
+    assert (result["docs"]["count"], result["bad_rows"]) == (3, 1)
+    assert result["docs"]["words"] == {
         "shortest": 1,
         "median": 1,
         "mean": pytest.approx(5 / 3),
@@ -128,8 +128,8 @@ def test_stats_counts_words_and_wordpieces(folder):
         "share_beyond": {"64": 0, "512": 0},
     }
     # anti ##dis ##est ##ab ##lish ##ment ##arian ##ism
-    assert found["docs"]["wordpieces"]["longest"] == 8
-    assert found["qrels"]["labels"] == {"1": 2}
+    assert result["docs"]["wordpieces"]["longest"] == 8
+    assert result["qrels"]["labels"] == {"1": 2}
 
 
 def test_stats_without_checkpoint_and_qrels_counts_words(folder):

@@ -65,9 +65,9 @@ def _span(grade: str, words: int) -> str:
 
 
 def test_webap_takes_relevant_spans_and_divides_the_rest(tmp_path):
-    found = read_webap(str(_save(tmp_path)))
-    docs = {doc.doc_id: doc.text for doc in found.docs}
-    (part,) = found.parts
+    collection = read_webap(str(_save(tmp_path)))
+    docs = {doc.doc_id: doc.text for doc in collection.docs}
+    (part,) = collection.parts
     assert [(topic.query_id, topic.text) for topic in part.topics] == [("701", _QUERIES["701"])]
     assert part.relevance == {"701": {"GX268-35-11839875-701-1": 4, "GX268-35-11839875-701-2": 1}}
     assert docs["GX268-35-11839875-701-1"] == "the history of oil"
@@ -81,7 +81,7 @@ def test_webap_takes_relevant_spans_and_divides_the_rest(tmp_path):
         " ".join(text for doc_id, text in docs.items() if doc_id.startswith("GX000"))
         == "nothing relevant"
     )
-    assert found.left_out == {"queries without a relevant span": 1, "spans without words": 1}
+    assert collection.left_out == {"queries without a relevant span": 1, "spans without words": 1}
 
 
 def test_webap_draws_lengths_from_those_of_the_relevant_spans(tmp_path):
@@ -107,19 +107,19 @@ def test_webap_draws_again_below_one_word(tmp_path):
 def test_webap_keeps_80_of_82_queries(tmp_path):
     queries = {str(number): f"query {number}" for number in range(701, 783)}
     graded = [
-        _document(each, _span("NONE" if each in ("715", "752") else "EXCEL", 5), number)
-        for number, each in enumerate(queries)
+        _document(query_id, _span("NONE" if query_id in ("715", "752") else "EXCEL", 5), number)
+        for number, query_id in enumerate(queries)
     ]
-    found = read_webap(str(_save(tmp_path, f"<ROOT>{''.join(graded)}</ROOT>", queries)))
-    assert len(found.parts[0].topics) == 80
-    assert found.left_out["queries without a relevant span"] == 2
+    collection = read_webap(str(_save(tmp_path, f"<ROOT>{''.join(graded)}</ROOT>", queries)))
+    assert len(collection.parts[0].topics) == 80
+    assert collection.left_out["queries without a relevant span"] == 2
 
 
 def test_webap_counts_documents_of_other_queries(tmp_path):
     xml = f"<ROOT>{_document('701', _span('GOOD', 3))}{_document('999', _span('GOOD', 3))}</ROOT>"
-    found = read_webap(str(_save(tmp_path, xml)))
-    assert len(list(found.docs)) == 1
-    assert found.left_out["documents of queries that are not in gov2.query.json"] == 1
+    collection = read_webap(str(_save(tmp_path, xml)))
+    assert len(list(collection.docs)) == 1
+    assert collection.left_out["documents of queries that are not in gov2.query.json"] == 1
 
 
 _BOMB = "".join(
@@ -174,11 +174,11 @@ def test_webap_refuses_every_truncated_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"queries": []}', ", line 1: a JSON object"),
-        ('{"queries": [{"number": "701"}]}', ", query 1: it is not an object with"),
+        ("[]", " cannot be used: "),
+        ('{"queries": [{"number": "701"}]}', " cannot be used: queries.0.text: "),
         (
             '{"queries": [{"number": "701", "text": "a"},\n{"number": "701", "text": "b"}]}',
-            ", query 2: the query",
+            ", query 2: the id",
         ),
         ('{"queries": [\n{"number"', ", line 2: not valid JSON"),
     ],

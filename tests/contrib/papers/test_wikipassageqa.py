@@ -31,9 +31,9 @@ def _save(folder: Path, **changed: str) -> Path:
 
 
 def test_wikipassageqa_candidates_are_the_passages_of_the_article(tmp_path):
-    found = read_wikipassageqa(str(_save(tmp_path)))
-    train, dev, test = found.parts
-    assert [part.name for part in found.parts] == ["train", "dev", "test"]
+    collection = read_wikipassageqa(str(_save(tmp_path)))
+    train, dev, test = collection.parts
+    assert [part.name for part in collection.parts] == ["train", "dev", "test"]
     assert train.topics == [
         Topic("3086", "What is the role of conversionism?"),
         Topic("12", "What is \u201clife\u201d?"),
@@ -41,7 +41,7 @@ def test_wikipassageqa_candidates_are_the_passages_of_the_article(tmp_path):
     assert train.relevance == {"3086": {"672-0": 1, "672-2": 1}, "12": {"7-0": 1}}
     assert train.candidates == {"3086": ["672-0", "672-1", "672-2"], "12": ["7-0"]}
     assert (dev.candidates, test.candidates) == ({"1": ["7-0"]}, {"2": ["672-0", "672-1", "672-2"]})
-    assert list(found.docs)[2:] == [
+    assert list(collection.docs)[2:] == [
         Doc("672-2", "Evangelicalism 2."),
         Doc("7-0", 'The "sea".\nIt is deep.'),
     ]
@@ -53,10 +53,10 @@ def test_wikipassageqa_keeps_every_question_of_each_part(tmp_path):
         name: "".join(f"{name}{n}\tq\t7\tSea.html\t0\n" for n in range(size))
         for name, size in sizes.items()
     }
-    found = read_wikipassageqa(
+    collection = read_wikipassageqa(
         str(_save(tmp_path, **{name: _HEADER + text for name, text in rows.items()}))
     )
-    assert {part.name: len(part.topics) for part in found.parts} == sizes
+    assert {part.name: len(part.topics) for part in collection.parts} == sizes
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_wikipassageqa_refuses_a_row_by_its_line(tmp_path, name, text, line, mes
             '{"1": {"0": "a"}, "1": {"0": "b"}}',
             " is not JSON that can be read: the key '1' appears twice",
         ),
-        ('{"1": {"0": "a"},\n"2": ["b"]}', ", article '2': it is not an object of texts"),
+        ('{"1": {"0": "a"},\n"2": ["b"]}', " cannot be used: 2: "),
         ('{"1": {"a": "b"}}', ", article '1': its passages are not numbered"),
         ('{"1":\n{"0": "a"', ", line 2: not valid JSON"),
         ('{"1": {"0": "a"}} x', ", line 1: not valid JSON (Extra data)"),

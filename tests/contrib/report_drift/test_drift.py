@@ -130,7 +130,7 @@ def test_an_earlier_run_that_was_stopped_is_compared_as_far_as_it_got(tmp_path):
 def test_report_beside_an_earlier_output_reports_what_changed(outputs, tmp_path):
     output, earlier = outputs
     done = succeed("report", output.plan.output, "--no-texts", "--baseline", earlier.plan.output)
-    assert f"topics differ from those of {earlier.plan.output}, 2 by a new topic" in done.stderr
+    assert f"topics differ from {earlier.plan.output}, 2 by a new topic" in done.stderr
     assert (
         "run,query_id,causes,rbo,tau"
         in (Path(output.plan.output) / "report" / "drift.csv").read_text()

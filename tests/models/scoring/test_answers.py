@@ -78,7 +78,7 @@ def _mono_answers(tokens: pa.Table, part: pa.Table, rule: SegmentRule | None = N
 
 
 def _duo_answers(tokens: pa.Table, part: pa.Table) -> Answers:
-    return known_duo(part, Contents.of(tokens, instructed=False), LIMITS.max_length)
+    return known_duo(part, tokens, LIMITS.max_length)
 
 
 def _assert_same(found: tuple[pa.Table, StageCounts], fresh: tuple[pa.Table, StageCounts]) -> None:

@@ -14,6 +14,7 @@ from transformers import BertTokenizer
 
 from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units
+from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.notes import SILENT
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import Topic
@@ -21,7 +22,7 @@ from contrib.tensorflow2019.examples.command import convert_examples
 from contrib.tensorflow2019.examples.files import kind_of, stored_examples
 from contrib.tensorflow2019.examples.layout import ExampleSettings
 from contrib.tensorflow2019.examples.sources import Conversion, ScanPart, scan_path, write_query_ids
-from contrib.tensorflow2019.examples.tfrecord import BadRows, encode, frame
+from contrib.tensorflow2019.examples.tfrecord import encode, frame
 from models.checkpoints.checkpoint import fetch_tokenizer, resolve_checkpoint
 from tests import ROOT
 from tests.support.models import tensorflow_examples
@@ -97,7 +98,9 @@ def _convert(
         return []
     path = next(str(path) for path in written if path.suffix == ".tf")
     tables = [
-        table for stored in stored_examples(path, "tfrecord") for table in stored.tables(BadRows())
+        table
+        for stored in stored_examples(path, "tfrecord")
+        for table in stored.tables(Rejects("examples", NO_LIMIT))
     ]
     return [row for table in tables for row in table.to_pylist()]
 
@@ -121,7 +124,7 @@ def code() -> _Code2019:
 
 
 def test_examples_of_top1000_are_those_of_the_code_of_2019(top1000, tmp_path, code):
-    found = _convert(top1000, tmp_path / "out", schema="car", docs=21)
+    examples = _convert(top1000, tmp_path / "out", schema="car", docs=21)
     order = list(dict.fromkeys(query_id for _, query_id in ROWS))
     expected = []
     for query_id in order:
@@ -138,28 +141,30 @@ def test_examples_of_top1000_are_those_of_the_code_of_2019(top1000, tmp_path, co
                     "len_gt_titles": 1,
                 }
             )
-    assert found == expected
-    assert {len(each["query_ids"]) for each in found} == {4, 10, 64}
-    assert max(len(each["query_ids"]) + len(each["doc_ids"]) for each in found) == 511
+    assert examples == expected
+    assert {len(example["query_ids"]) for example in examples} == {4, 10, 64}
+    assert max(len(example["query_ids"]) + len(example["doc_ids"]) for example in examples) == 511
 
 
 def test_examples_of_duo_are_those_of_the_code_of_2019(top1000, tmp_path, code):
-    found = _convert(top1000, tmp_path / "out", schema="duo", docs=3)
-    assert len(found) == 3 * 3 * 2
+    examples = _convert(top1000, tmp_path / "out", schema="duo", docs=3)
+    assert len(examples) == 3 * 3 * 2
     docs = {
         query_id: [doc_id for doc_id, query in ROWS if query == query_id][:3]
         for query_id in QUERIES
     }
-    for each in found:
-        query_ids = code.ids(QUERIES[each["query_id"]], 64, True)
+    for example in examples:
+        query_ids = code.ids(QUERIES[example["query_id"]], 64, True)
         both = [
-            code.ids(PASSAGES[each[name]], (512 - len(query_ids)) // 2, False)
+            code.ids(PASSAGES[example[name]], (512 - len(query_ids)) // 2, False)
             for name in ("doc_id_i", "doc_id_j")
         ]
-        assert each["input_ids"] == query_ids + both[0] + both[1]
-        assert each["segment_ids"] == [0] * len(query_ids) + [1] * len(both[0]) + [2] * len(both[1])
-        assert each["label"] == (each["doc_id_i"] in RELEVANT[each["query_id"]])
-    (first, second, third) = docs[found[0]["query_id"]]
+        assert example["input_ids"] == query_ids + both[0] + both[1]
+        assert example["segment_ids"] == [0] * len(query_ids) + [1] * len(both[0]) + [2] * len(
+            both[1]
+        )
+        assert example["label"] == (example["doc_id_i"] in RELEVANT[example["query_id"]])
+    (first, second, third) = docs[examples[0]["query_id"]]
     pairs = [
         (first, second),
         (first, third),
@@ -168,7 +173,7 @@ def test_examples_of_duo_are_those_of_the_code_of_2019(top1000, tmp_path, code):
         (third, first),
         (third, second),
     ]
-    assert [(each["doc_id_i"], each["doc_id_j"]) for each in found[:6]] == pairs
+    assert [(example["doc_id_i"], example["doc_id_j"]) for example in examples[:6]] == pairs
 
 
 @pytest.mark.parametrize("schema", ["mono", "duo"])
@@ -176,17 +181,17 @@ def test_triples_are_two_examples_each(tmp_path, code, schema):
     path = tmp_path / "triples.train.small.tsv"
     lines = ["a query\tthe golgi\tblood sugar", "broken\tline", "what\tcafé\t3.5 water"]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    found = _convert(path, tmp_path / "out", max_bad_rows=1, schema=schema)
+    examples = _convert(path, tmp_path / "out", max_bad_rows=1, schema=schema)
     assert sorted(child.name for child in (tmp_path / "out").iterdir()) == ["dataset_train.tf"]
-    assert [each["label"] for each in found] == [1, 0, 1, 0]
+    assert [example["label"] for example in examples] == [1, 0, 1, 0]
     query, first, second = (code.ids(text, 512, text == "a query") for text in lines[0].split("\t"))
     if schema == "mono":
-        assert found[:2] == [
+        assert examples[:2] == [
             {"query_ids": query, "doc_ids": first, "label": 1},
             {"query_ids": query, "doc_ids": second, "label": 0},
         ]
     else:
-        assert [each["input_ids"] for each in found[:2]] == [
+        assert [example["input_ids"] for example in examples[:2]] == [
             query + first + second,
             query + second + first,
         ]
@@ -315,7 +320,7 @@ def test_damaged_record_is_left_out_with_its_ids(top1000, tmp_path):
     content = bytearray(path.read_bytes())
     content[20] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"record 0 .*byte 0, "):
+    with pytest.raises(DataError, match=r"record 0 .*byte 0: "):
         _convert(path, tmp_path / "none")
     assert _convert(path, tmp_path / "rest", max_bad_rows=1) == examples[1:]
 
@@ -361,7 +366,7 @@ def test_example_that_the_original_code_cannot_have_written_is_named(
     (stored,) = stored_examples(str(path), kind_of(str(path)) or "", vocab_size=30_522)
     unit = "record" if file == "tfrecord" else "row"
     with pytest.raises(DataError, match=rf"{unit} 3 \(from 0\) .*{reason}"):
-        list(stored.tables(BadRows()))
+        list(stored.tables(Rejects("examples", NO_LIMIT)))
 
 
 def test_tfrecord_compressed_by_tensorflow_is_read_under_any_name(top1000, tmp_path):
@@ -401,14 +406,16 @@ def test_tsv_has_a_header_and_a_line_for_each_example(top1000, tmp_path):
 )
 def test_tensorflow_reads_ours_and_we_read_its(top1000, tmp_path, settings):
     examples = _convert(top1000, tmp_path / "out", **settings)
-    for each in examples:
+    for example in examples:
         for name in ("query_id", "doc_id", "doc_id_i", "doc_id_j"):
-            each.pop(name, None)
-        each |= {name: [value] for name, value in each.items() if isinstance(value, int)}
+            example.pop(name, None)
+        example |= {name: [value] for name, value in example.items() if isinstance(value, int)}
     read = _by_tensorflow("read", tmp_path / "out/dataset_dev.tf")
     assert [json.loads(line) for line in read.splitlines()] == examples
     _by_tensorflow(
-        "write", tmp_path / "dataset_dev.tf", "".join(f"{json.dumps(each)}\n" for each in examples)
+        "write",
+        tmp_path / "dataset_dev.tf",
+        "".join(f"{json.dumps(example)}\n" for example in examples),
     )
     _convert(tmp_path / "dataset_dev.tf", tmp_path / "ours")
     written = _by_tensorflow("read", tmp_path / "ours/dataset_dev.tf")

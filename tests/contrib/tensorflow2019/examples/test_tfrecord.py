@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.errors import DataError
+from beamrank.formats.rejects import NO_LIMIT, Rejects
 from contrib.tensorflow2019.examples.tfrecord import (
-    BadRows,
     ExampleError,
     RecordRange,
     decode,
@@ -42,10 +42,10 @@ def test_frames_are_those_of_beam(contents):
 def test_ranges_have_all_records(tmp_path, records):
     path = tmp_path / "a.tf"
     path.write_bytes(frame(_CONTENTS))
-    bad = BadRows()
+    bad = Rejects("examples", NO_LIMIT)
     ranges = record_ranges(str(path), records)
     assert len(ranges) == -(-len(_CONTENTS) // records)
-    assert [each for some in ranges for each in read_records(some, bad)] == list(
+    assert [record for some in ranges for record in read_records(some, bad)] == list(
         enumerate(_CONTENTS)
     )
     assert bad.count == 0
@@ -56,11 +56,11 @@ def test_damaged_content_is_one_bad_record(tmp_path):
     content = bytearray(frame(_CONTENTS))
     content[content.index(b"x" * 300) + 7] ^= 1
     path.write_bytes(content)
-    bad = BadRows()
+    bad = Rejects("examples", NO_LIMIT)
     (some,) = record_ranges(str(path), 100)
     assert [number for number, _ in read_records(some, bad)] == [0, 1, 3, 4]
-    assert [(row.place, row.reason) for row in bad.first] == [
-        (f"{path}: record 2 (from 0), at byte 37,", "has a wrong checksum")
+    assert [(row.place, row.reason) for _, row in bad.rows] == [
+        (f"{path}: record 2 (from 0), at byte 37", "it has a wrong checksum")
     ]
 
 
@@ -70,7 +70,7 @@ def test_damaged_length_ends_the_file(tmp_path, at):
     content = bytearray(frame(_CONTENTS))
     content[at] ^= 0x10
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"record 2 .*byte 37, "):
+    with pytest.raises(DataError, match=r"record 2 .*byte 37: "):
         record_ranges(str(path), 100)
 
 
@@ -82,10 +82,10 @@ def test_truncation_is_found_at_every_byte(tmp_path):
     }
     for size in {*range(len(content))} - borders:
         path.write_bytes(content[:size])
-        with pytest.raises(DataError, match=r"at byte \d+, is truncated"):
+        with pytest.raises(DataError, match=r"at byte \d+: it is truncated"):
             record_ranges(str(path), 100)
         with pytest.raises(DataError, match="is truncated"):
-            list(read_records(RecordRange(str(path), 0, 0, 100), BadRows()))
+            list(read_records(RecordRange(str(path), 0, 0, 100), Rejects("examples", NO_LIMIT)))
 
 
 @pytest.mark.parametrize("beginning", [b"", b"PAR1", b"1\t2\tquery\tpassage", bytes(16)])
@@ -153,8 +153,8 @@ def _message(values: dict[str, list[int]], kind: Any = EXAMPLE) -> Any:
 def _columns(examples: list[dict[str, list[int]]]) -> dict[str, Any]:
     return {
         name: (
-            np.array([number for each in examples for number in each[name]], np.int64),
-            np.array([len(each[name]) for each in examples], np.int64),
+            np.array([number for example in examples for number in example[name]], np.int64),
+            np.array([len(example[name]) for example in examples], np.int64),
         )
         for name in examples[0]
     }
@@ -174,7 +174,9 @@ _examples = st.lists(
 @given(_examples)
 def test_messages_are_those_of_protobuf(examples):
     written = list(encode(_columns(examples)))
-    assert written == [_message(each).SerializeToString(deterministic=True) for each in examples]
+    assert written == [
+        _message(example).SerializeToString(deterministic=True) for example in examples
+    ]
 
 
 @settings(deadline=None)
@@ -183,16 +185,16 @@ def test_messages_of_protobuf_are_read(examples, random):
     """The order of features in a message is not defined, and integers may be packed or not."""
     messages = [
         _message(
-            dict(random.sample(sorted(each.items()), len(each))),
+            dict(random.sample(sorted(example.items()), len(example))),
             random.choice([EXAMPLE, _UNPACKED]),
         )
-        for each in examples
+        for example in examples
     ]
-    found = decode([message.SerializeToString() for message in messages])
-    assert found.keys() == {*_NAMES}
+    features = decode([message.SerializeToString() for message in messages])
+    assert features.keys() == {*_NAMES}
     for name, (values, counts) in _columns(examples).items():
-        np.testing.assert_array_equal(found[name][0], values)
-        np.testing.assert_array_equal(found[name][1], counts)
+        np.testing.assert_array_equal(features[name][0], values)
+        np.testing.assert_array_equal(features[name][1], counts)
 
 
 def _with(**kinds: Any) -> bytes:
@@ -231,7 +233,7 @@ def test_any_damage_is_read_or_refused(damage, at):
     content = bytearray(_message({"label": [1], "doc_ids": [5, 300]}).SerializeToString())
     content[at : at + len(damage)] = damage
     try:
-        found = decode([bytes(content)])
+        features = decode([bytes(content)])
     except ExampleError:
         return
-    assert all(len(values) == counts.sum() for values, counts in found.values())
+    assert all(len(values) == counts.sum() for values, counts in features.values())
