@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beamrank.records import Topic
-from benchmarks.engine.sorted_batches import log_odds_of
 from models.lucene import jvm
 
 Hits = dict[str, list[tuple[str, float]]]
@@ -89,6 +88,11 @@ def hits_of(part: pa.Table) -> Hits:
     for row in part.to_pylist():
         hits.setdefault(row["query_id"], []).append((row["doc_id"], row["score"]))
     return hits
+
+
+def log_odds_of(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """float32[n] of one logit, float32[n, 1], or of two, float32[n, 2]."""
+    return np.asarray(logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0])
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.engine.texts import Texts
+from benchmarks.peers import log_odds_of
 
 if TYPE_CHECKING:
     import torch
@@ -39,11 +40,6 @@ def batch_size(count: int, streams: int) -> int:
     small.
     """
     return min(_BATCH_SIZE, max(1, count // (4 * streams)))
-
-
-def log_odds_of(logits: Log) -> Log:
-    """float32[n] of one logit, float32[n, 1], or of two, float32[n, 2]."""
-    return np.asarray(logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0])
 
 
 class SortedBatches:

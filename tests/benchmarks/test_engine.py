@@ -8,9 +8,10 @@ from beamrank.errors import PreflightError
 from benchmarks.engine.__main__ import main
 from benchmarks.engine.engines import ENGINES, REFERENCE, Measured
 from benchmarks.engine.shapes import EMBEDDED
-from benchmarks.engine.sorted_batches import Scored, SortedBatches, batch_size, log_odds_of
+from benchmarks.engine.sorted_batches import Scored, SortedBatches, batch_size
 from benchmarks.engine.table import Row, add_row, figures, ndcg, rankings, read_rows, tables
 from benchmarks.engine.texts import DEPTH, Inputs, even_inputs
+from benchmarks.peers import log_odds_of
 from models.checkpoints.checkpoint import resolve_checkpoint
 
 
