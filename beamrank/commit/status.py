@@ -215,7 +215,8 @@ def _stage_status(
     )
     work = sum(receipt.seconds for receipt in done)
     finished = [(receipt.committed_seconds, receipt.seconds) for receipt in done]
-    eta, elapsed = None if left else 0.0, None
+    eta = None if left else 0.0
+    elapsed: float | None = None
     if left and (pace := Pace.of_last_stretch(finished, pause)) is not None:
         running = now - pace.last <= pause + max(receipt.seconds for receipt in done)
         eta = round(pace.seconds_left(left, now if running else pace.last), 1)
