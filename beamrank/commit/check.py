@@ -155,7 +155,7 @@ def _verify_stage(
         return f" and {sealed_in[path]}" if path in sealed_in else ""
 
     def parsed(kind: listing.Kind, document: type[AnyDocument]) -> dict[str, AnyDocument | None]:
-        paths = [path for path, entry in entries.items() if entry.is_whole(kind)]
+        paths = [path for path, entry in entries.items() if entry.is_complete(kind)]
         contents = storage.read_files(url, paths)
         return {path: document.from_json(content) for path, content in contents.items()}
 
@@ -353,7 +353,7 @@ def _named(
     """
     sealed: dict[str, Receipt] = {}
     for entry in listing.list_folder(url):
-        if entry.is_whole(listing.MANIFEST):
+        if entry.is_complete(listing.MANIFEST):
             manifest = Manifest.from_json(storage.read_bytes(storage.join(url, entry.path)))
             if manifest is None:
                 raise ReceiptError(
@@ -366,11 +366,11 @@ def _named(
             }
     to_resume = _to_resume(current, storage.name(url))
     resumed = None if to_resume is None or not is_idle else {*sealed, *to_resume}
-    names = [entry.name for entry in entries if entry.is_whole(listing.RECEIPT)]
+    names = [entry.name for entry in entries if entry.is_complete(listing.RECEIPT)]
     receipts = sorted(name for name in names if resumed is None or name in resumed)
     kept = [*sealed.values(), *Receipt.read(storage.join(url, listing.RECEIPTS), receipts)]
     scans = [
-        entry.name for entry in entries if entry.is_whole(listing.SCAN) and _names(plans, entry)
+        entry.name for entry in entries if entry.is_complete(listing.SCAN) and _names(plans, entry)
     ]
     reports = ScanReport.read(storage.join(url, listing.SCANS), scans)
     return {

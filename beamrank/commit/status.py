@@ -244,7 +244,7 @@ def _read_work(folder: str, receipts: Mapping[int, Receipt], now: float) -> tupl
     names = [
         entry.name
         for entry in list_folder(folder, RECEIPTS)
-        if entry.is_whole(WORKING)
+        if entry.is_complete(WORKING)
         and entry.number not in receipts
         and now - (entry.state.modified_seconds or 0.0) < _LOST_SECONDS
     ]
@@ -279,7 +279,7 @@ def shard_attempts(plan: Plan, shard: int) -> Iterator[Attempt]:
         entries = [
             entry for entry in list_stage(plan.folder(stage.name).url) if entry.number == shard
         ]
-        parts = {entry.name: entry.state.size_bytes for entry in entries if entry.is_whole(PART)}
+        parts = {entry.name: entry.state.size_bytes for entry in entries if entry.is_complete(PART)}
         named: set[str] = set()
         for entry in entries:
             if entry.kind is RECEIPT:
