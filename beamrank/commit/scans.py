@@ -39,7 +39,7 @@ class ScanReport(Document):
     corpus: str = ""
 
     def publish(self, folder: str, corpus_digest: str) -> None:
-        """Writes the report, also over that of an earlier scan, so that its time shows the progress
+        """Writes the report, also over one of an earlier scan, so that its time shows the progress
         of this one.
         """
         name = listing.SCAN.name(corpus_digest, self.unit)

@@ -191,7 +191,7 @@ def read_receipts(plan: Plan) -> dict[str, Mapping[int, Receipt]]:
 
 
 def run_eta_seconds(stages: Sequence[StageStatus]) -> float | None:
-    """The remaining time of a run; None if that of a stage is unknown."""
+    """The remaining time of a run; None if the time of a stage is unknown."""
     etas = [stage.eta_seconds for stage in stages if stage.eta_seconds is not None]
     return round(sum(etas), 1) if len(etas) == len(stages) else None
 
@@ -269,7 +269,7 @@ class Attempt:
 
 
 def shard_attempts(plan: Plan, shard: int) -> Iterator[Attempt]:
-    """The attempts at a shard, by stage; those of earlier plans are among them. Writes nothing."""
+    """All attempts at a shard, also of earlier plans, by stage. Writes nothing."""
     counted: dict[str, Receipt] = {}
     for stage in plan.stages:
         inputs = [counted[name] for name in stage.inputs if name in counted]

@@ -128,7 +128,7 @@ class BlocksDecoder(Decoder):
                     yield rows
 
     def _is_first(self, place: int) -> bool:
-        """Whether a place is that of the first line."""
+        """Whether the first line has this place."""
         return place == (0 if self.noun == "byte" else 1)
 
     @abstractmethod
