@@ -84,20 +84,20 @@ def verify_stages(output: str, progress: Progress = SILENT) -> Verification:
     """Checks the plans of a folder and the stages that they name, not the runs."""
     refuse_credentials(output, "DIR")
     output = storage.absolute(output)
-    found = Verification()
+    result = Verification()
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         parts = [
             check
-            for stage in _verify_top(output, found)
-            for check in _verify_stage(output, stage, found)
+            for stage in _verify_top(output, result)
+            for check in _verify_stage(output, stage, result)
         ]
         for done, finding in enumerate(pool.map(lambda check: check(), parts), 1):
-            found.findings += filter(None, [finding])
+            result.findings += filter(None, [finding])
             progress.update(done, len(parts), "parts")
-    return found
+    return result
 
 
-def _verify_top(output: str, found: Verification) -> list[StageRecord]:
+def _verify_top(output: str, result: Verification) -> list[StageRecord]:
     """Checks all plans, topics and machines; returns one stage for each folder that a plan
     names.
     """
@@ -111,19 +111,19 @@ def _verify_top(output: str, found: Verification) -> list[StageRecord]:
         try:
             stages |= {stage.name: stage for stage in load_plan(output, name).stages}
         except EngineVersionError as error:
-            found.notes.append(f"not checked: {error}")
+            result.notes.append(f"not checked: {error}")
         except ValueError as error:
-            found.findings.append(
+            result.findings.append(
                 Finding(name, f"cannot be read ({error})", f"{_AGAIN}, or delete it")
             )
     current = None
     with suppress(PreflightError):
         current = read_current(output)
     if current is None or current.plan not in plans:
-        found.findings.append(Finding(listing.CURRENT, "does not name an existing plan", _AGAIN))
+        result.findings.append(Finding(listing.CURRENT, "does not name an existing plan", _AGAIN))
     for entry in entries:
-        found.findings += _own_content(output, entry)
-    found.count([entry.state.size_bytes for entry in entries])
+        result.findings += _own_content(output, entry)
+    result.count([entry.state.size_bytes for entry in entries])
     return list(stages.values())
 
 
@@ -140,7 +140,7 @@ def _own_content(folder: str, entry: listing.Entry, place: str = "") -> Iterator
 
 
 def _verify_stage(
-    output: str, stage: StageRecord, found: Verification
+    output: str, stage: StageRecord, result: Verification
 ) -> list[Callable[[], Finding | None]]:
     """Checks a stage's receipts, manifests and small files; returns a check of each part that these
     name.
@@ -149,13 +149,13 @@ def _verify_stage(
     entries = {entry.path: entry for entry in listing.list_stage(url)}
 
     def add(path: str, problem: str, remedy: str) -> None:
-        found.findings.append(Finding(storage.join(stage.name, path), problem, remedy))
+        result.findings.append(Finding(storage.join(stage.name, path), problem, remedy))
 
     def with_seal(path: str) -> str:
         return f" and {sealed_in[path]}" if path in sealed_in else ""
 
     def parsed(kind: listing.Kind, document: type[AnyDocument]) -> dict[str, AnyDocument | None]:
-        paths = [path for path, entry in entries.items() if entry.is_whole(kind)]
+        paths = [path for path, entry in entries.items() if entry.is_complete(kind)]
         contents = storage.read_files(url, paths)
         return {path: document.from_json(content) for path, content in contents.items()}
 
@@ -208,9 +208,9 @@ def _verify_stage(
         and (entry.kind not in (listing.PART, listing.WORKING) or path in named)
     }
     for entry in files.values():
-        found.findings += _own_content(url, entry, f"{stage.name}/")
-    found.count([entry.state.size_bytes for entry in files.values()])
-    found.stray += len(entries) - len(files)
+        result.findings += _own_content(url, entry, f"{stage.name}/")
+    result.count([entry.state.size_bytes for entry in files.values()])
+    result.stray += len(entries) - len(files)
     for part in sorted(named.keys() - files.keys()):
         path = _receipt_path(named[part][0])
         add(part, f"is missing, and {path} names it", f"delete {path}{with_seal(path)} and {_REDO}")
@@ -353,7 +353,7 @@ def _named(
     """
     sealed: dict[str, Receipt] = {}
     for entry in listing.list_folder(url):
-        if entry.is_whole(listing.MANIFEST):
+        if entry.is_complete(listing.MANIFEST):
             manifest = Manifest.from_json(storage.read_bytes(storage.join(url, entry.path)))
             if manifest is None:
                 raise ReceiptError(
@@ -366,11 +366,11 @@ def _named(
             }
     to_resume = _to_resume(current, storage.name(url))
     resumed = None if to_resume is None or not is_idle else {*sealed, *to_resume}
-    names = [entry.name for entry in entries if entry.is_whole(listing.RECEIPT)]
+    names = [entry.name for entry in entries if entry.is_complete(listing.RECEIPT)]
     receipts = sorted(name for name in names if resumed is None or name in resumed)
     kept = [*sealed.values(), *Receipt.read(storage.join(url, listing.RECEIPTS), receipts)]
     scans = [
-        entry.name for entry in entries if entry.is_whole(listing.SCAN) and _names(plans, entry)
+        entry.name for entry in entries if entry.is_complete(listing.SCAN) and _names(plans, entry)
     ]
     reports = ScanReport.read(storage.join(url, listing.SCANS), scans)
     return {

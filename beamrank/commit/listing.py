@@ -142,7 +142,7 @@ class Entry:
         """The file's own name."""
         return storage.name(self.path)
 
-    def is_whole(self, kind: Kind) -> bool:
+    def is_complete(self, kind: Kind) -> bool:
         """Whether it is a finished file of a kind."""
         return self.kind is kind and not self.temporary
 
@@ -215,7 +215,7 @@ def list_ranges(url: str, prefix: str) -> dict[int, tuple[str, int]]:
     entries = [
         entry
         for entry in list_folder(url)
-        if entry.is_whole(NEEDED) and entry.name.startswith(prefix)
+        if entry.is_complete(NEEDED) and entry.name.startswith(prefix)
     ]
     return {
         entry.number: (storage.join(url, entry.path), entry.state.size_bytes) for entry in entries

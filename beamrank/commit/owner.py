@@ -1,9 +1,9 @@
-"""The launchers of an output. Those of one plan and configuration cooperate; those of two would
+"""The launchers of an output. Launchers of one plan and configuration cooperate; two others would
 write the same files.
 
 Each has an entry in the output as long as it runs: `launcher-PLAN-CONFIG-MACHINE-ID.json`, of which
 the name decides. On this machine the entry's lock shows that the launcher runs; elsewhere the entry
-is renewed every minute, and one that was not for ten minutes is that of a launcher that has ended.
+is renewed every minute, and one that was not for ten minutes belongs to a launcher that has ended.
 Ages are differences of the store's own times, so no clock of a launcher matters.
 
 A launcher first looks for others, then makes its entry, and looks again. Of two that start at once

@@ -45,7 +45,7 @@ from beamrank.storage.urls import refuse_credentials
 
 # Raised whenever a stage would write other bytes from the same input.
 ENGINE_VERSION = 6
-# That of release 0.3.0: outputs since then are read.
+# The version of release 0.3.0: outputs since then are read.
 OLDEST_READ_VERSION = 5
 FindManifest: TypeAlias = Callable[[StageFolder, str, tuple[str, ...]], Manifest | None]
 """Finds the manifest of a stage by its folder, its name and the digests of its shards."""
@@ -402,7 +402,7 @@ def read_plan(output: str) -> Plan:
 
 
 def load_plan(output: str, name: str) -> Plan:
-    """One plan of a folder, checked against its name and that of its shards.
+    """One plan of a folder, checked against its name and the name of its shards.
 
     Raises:
         EngineVersionError: an engine version wrote it that is later than this one, or older than

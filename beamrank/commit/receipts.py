@@ -42,7 +42,7 @@ PARQUET: Mapping[str, Any] = {"compression": "zstd", "write_statistics": False}
 ROW_GROUP_ROWS = 1 << 16
 _CHUNK_BYTES = 1 << 20
 
-# The digests of all shards, in order, or those of some by shard.
+# The digests of all shards, in order, or of some by shard.
 ShardDigests = Iterable[str] | Mapping[int, str]
 _Document = TypeVar("_Document", bound=Document)
 _log = logging.getLogger(__name__)
@@ -191,7 +191,7 @@ class StageFolder:
         return storage.join(self._receipts_url, listing.RECEIPT.name(shard_digest, shard))
 
     def read_part(self, receipt: Receipt, columns: Collection[str] | None = None) -> Any:
-        """A shard's table, or those of some columns that it has; raises ReceiptError as
+        """A shard's table, or some of its columns; raises ReceiptError as
         `part_content`, and where it is not Parquet.
         """
         content = self.part_content(receipt)

@@ -39,7 +39,7 @@ class ScanReport(Document):
     corpus: str = ""
 
     def publish(self, folder: str, corpus_digest: str) -> None:
-        """Writes the report, also over that of an earlier scan, so that its time shows the progress
+        """Writes the report, also over one of an earlier scan, so that its time shows the progress
         of this one.
         """
         name = listing.SCAN.name(corpus_digest, self.unit)
@@ -91,7 +91,7 @@ def read_scans(folder: str, corpus_digest: str) -> ScanReport:
     names = [
         entry.name
         for entry in listing.list_folder(folder, listing.SCANS)
-        if entry.is_whole(listing.SCAN) and entry.digest == corpus_digest[:SHORT]
+        if entry.is_complete(listing.SCAN) and entry.digest == corpus_digest[:SHORT]
     ]
     reports = ScanReport.read(storage.join(folder, listing.SCANS), names)
     first = next(iter(reports), ScanReport(0, 0, 0, ()))

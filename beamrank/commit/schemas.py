@@ -19,8 +19,7 @@ def required(**columns: Any) -> Any:
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
 
 
-# One row: a topic, with the number of its shard; in the order of the shards, those of a shard by
-# query_id.
+# One row: a topic, with the number of its shard; sorted by shard and query_id.
 TOPICS = pa.schema({"shard": pa.int32(), "query_id": pa.string(), "text": pa.string()})
 INSTRUCTION_TOKENS = "instruction_tokens"
 INSTRUCTION_DIGEST = "instruction_digest"

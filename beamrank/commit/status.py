@@ -191,7 +191,7 @@ def read_receipts(plan: Plan) -> dict[str, Mapping[int, Receipt]]:
 
 
 def run_eta_seconds(stages: Sequence[StageStatus]) -> float | None:
-    """The remaining time of a run; None if that of a stage is unknown."""
+    """The remaining time of a run; None if the time of a stage is unknown."""
     etas = [stage.eta_seconds for stage in stages if stage.eta_seconds is not None]
     return round(sum(etas), 1) if len(etas) == len(stages) else None
 
@@ -215,7 +215,8 @@ def _stage_status(
     )
     work = sum(receipt.seconds for receipt in done)
     finished = [(receipt.committed_seconds, receipt.seconds) for receipt in done]
-    eta, elapsed = None if left else 0.0, None
+    eta = None if left else 0.0
+    elapsed: float | None = None
     if left and (pace := Pace.of_last_stretch(finished, pause)) is not None:
         running = now - pace.last <= pause + max(receipt.seconds for receipt in done)
         eta = round(pace.seconds_left(left, now if running else pace.last), 1)
@@ -243,7 +244,7 @@ def _read_work(folder: str, receipts: Mapping[int, Receipt], now: float) -> tupl
     names = [
         entry.name
         for entry in list_folder(folder, RECEIPTS)
-        if entry.is_whole(WORKING)
+        if entry.is_complete(WORKING)
         and entry.number not in receipts
         and now - (entry.state.modified_seconds or 0.0) < _LOST_SECONDS
     ]
@@ -268,7 +269,7 @@ class Attempt:
 
 
 def shard_attempts(plan: Plan, shard: int) -> Iterator[Attempt]:
-    """The attempts at a shard, by stage; those of earlier plans are among them. Writes nothing."""
+    """All attempts at a shard, also of earlier plans, by stage. Writes nothing."""
     counted: dict[str, Receipt] = {}
     for stage in plan.stages:
         inputs = [counted[name] for name in stage.inputs if name in counted]
@@ -278,7 +279,7 @@ def shard_attempts(plan: Plan, shard: int) -> Iterator[Attempt]:
         entries = [
             entry for entry in list_stage(plan.folder(stage.name).url) if entry.number == shard
         ]
-        parts = {entry.name: entry.state.size_bytes for entry in entries if entry.is_whole(PART)}
+        parts = {entry.name: entry.state.size_bytes for entry in entries if entry.is_complete(PART)}
         named: set[str] = set()
         for entry in entries:
             if entry.kind is RECEIPT:

@@ -142,7 +142,9 @@ class ComparedRun:
         worse.
         """
         difference = self.differences.get(measure)
-        tested = difference.cells(self.corrected.get(measure)) if difference else [None] * 6
+        tested: list[Cell] = [None] * 6
+        if difference is not None:
+            tested = difference.cells(self.corrected.get(measure))
         return [self.name, measure, mean, *tested]
 
 
@@ -230,7 +232,8 @@ def compare_runs(
     tested = [
         name for name, measure in parse_measures(measures).items() if measure.NAME != NOT_TESTED
     ]
-    qrels, notes = None, ["no qrels: measures, differences and tests need judgments (--qrels)"]
+    qrels = None
+    notes = ["no qrels: measures, differences and tests need judgments (--qrels)"]
     if qrels_url is not None:
         qrels = read_qrels(qrels_url, hints.qrels, Rejects("qrels", max_bad_rows))
         notes = qrels.notes.lines()

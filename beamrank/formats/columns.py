@@ -35,7 +35,7 @@ class DocColumns(Section):
     doc_id: _Column | None = None
     """The column or field of the id, where it has none of the usual names."""
     text: _Column | None = None
-    """That of the text; `corpus.fields` takes several."""
+    """The text's column; `corpus.fields` takes several."""
 
 
 class TopicColumns(Section):
@@ -44,9 +44,9 @@ class TopicColumns(Section):
     query_id: _Column | None = None
     """The column or field of the id, where it has none of the usual names."""
     text: _Column | None = None
-    """That of the text."""
+    """The text's column."""
     instruction: Annotated[str, Field(min_length=1)] | None = None
-    """That of the instruction, if not `instruction`, for a stage with `instruction:
+    """The instruction's column, if not `instruction`, for a stage with `instruction:
     "{instruction}"`.
     """
 
@@ -57,23 +57,23 @@ class _PairColumns(Section):
     1 in files without a header.
     """
     doc_id: _Column | None = None
-    """That of the doc_id."""
+    """The doc_id's column."""
 
 
 class QrelsColumns(_PairColumns):
     """The names of the qrels' columns or fields."""
 
     relevance: _Column | None = None
-    """That of the relevance."""
+    """The relevance's column."""
 
 
 class RunColumns(_PairColumns):
     """The names of a run's columns or fields."""
 
     rank: _Column | None = None
-    """That of the rank."""
+    """The rank's column."""
     score: _Column | None = None
-    """That of the score."""
+    """The score's column."""
 
 
 def hints_of(section: Any) -> Hints:

@@ -302,7 +302,7 @@ class Format:
             decoders read it.
         schema: what an input is in files of it, by what it is in others.
         holds: `tsv`, `csv` or `json` (tables too), which its files are read as.
-        keys: those of a section of docs or topics that mean something to it.
+        keys: the keys of a section of docs or topics that mean something to it.
         endings: of the names of its files below a folder.
         file_in_folder: the only file that is read in a folder.
         not_docs: matches the paths below a folder, in lower case, of other files that the endings
@@ -427,7 +427,7 @@ def folder_files(folder: str, base: str) -> list[str]:
     """The file `base` of a folder, which may be compressed, or the files of the folder below it
     that is named so.
 
-    `queries.jsonl` is BEIR's own packaging; `queries/test-00000-of-00001.parquet` that of its data
+    `queries.jsonl` is BEIR's own packaging; `queries/test-00000-of-00001.parquet` is of its data
     sets at Hugging Face, which may be several files.
     """
     names, below = _packaged(folder, base)

@@ -48,7 +48,7 @@ class IdMapping(Mapping[str, _Value]):
         at: Callable[[int], _Value],
         order: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        """By default the order is that of the places."""
+        """By default in the order of the places."""
         self.places, self.at = places, at
         self.order = np.arange(len(places.ids)) if order is None else order
 
@@ -78,7 +78,7 @@ class IdMapping(Mapping[str, _Value]):
 
 
 class _Items(ItemsView[str, _Value]):
-    """Those of a mapping, read without looking for an id."""
+    """The items of a mapping, read without looking for an id."""
 
     def __init__(self, mapping: IdMapping[_Value]) -> None:
         super().__init__(mapping)

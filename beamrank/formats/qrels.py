@@ -56,7 +56,7 @@ class QrelsNotes:
     """Facts about qrels that a user should know.
 
     Attributes:
-        format: its name in `FORMATS`; of several files, that of the first.
+        format: its name in `FORMATS`; of several files, the name of the first one's.
         repeated: judgments that appear again, with the same relevance.
         comments: lines that begin with `#`.
         rejected: what was left out because it cannot be used, and what the files' columns are.
@@ -98,7 +98,7 @@ class Judgments(IdMapping[Mapping[str, int]]):
 
     @classmethod
     def of(cls, relevance: Mapping[str, Mapping[str, int]]) -> "Judgments":
-        """Those of a dictionary."""
+        """The judgments of a dictionary."""
         rows = [
             (query_id, *judged) for query_id, docs in relevance.items() for judged in docs.items()
         ]
@@ -118,7 +118,7 @@ class Judgments(IdMapping[Mapping[str, int]]):
         return bool((self._levels > 0).any())
 
     def of_topics(self, query_ids: Collection[str]) -> "Judgments":
-        """Those of some topics."""
+        """The judgments of some topics."""
         kept = pc.is_in(self.ids, pa.array(list(query_ids), pa.string())).to_numpy(
             zero_copy_only=False
         )

@@ -50,7 +50,7 @@ class RunLayout:
 
     @property
     def has_ranks(self) -> bool:
-        """Whether ranks order docs, or those of equal scores."""
+        """Whether ranks order docs, or docs of equal scores."""
         return bool(self.listed) or "rank" in self.meanings
 
     def check(self, other: "RunLayout") -> None:
@@ -73,7 +73,7 @@ class Ordered(NamedTuple):
     """Rows in the order of a run.
 
     Attributes:
-        rows: those of each query together, best first.
+        rows: the rows of each query together, best first.
         begins: int64[q], the first row of each query.
         tied: how many have the score of the row before them, or its rank where there are no scores.
         disagreements: int64[q], how many of a query have scores, and a rank that is not above that
@@ -135,8 +135,8 @@ class RunNotes:
 
     Attributes:
         format: its name in `run_writer.FORMATS`.
-        tied_scores: rows whose float32 score equals that of the row before them in the order.
-        tied_ranks: rows of a run without scores whose rank equals that of the row before them.
+        tied_scores: rows with the float32 score of the row before them in the order.
+        tied_ranks: rows of a run without scores with the rank of the row before them.
         rank_disagreements: rows of a run with scores whose rank is not above that of the row before
             them in the order.
         comments: lines that begin with `#`.
@@ -189,7 +189,7 @@ class Run:
     Attributes:
         places: the numbers of the queries, as they first appear in the file.
         starts: int64[queries + 1], the first row of each query, and the end.
-        doc_ids: string[n], those of each query best first.
+        doc_ids: string[n], the docs of each query best first.
         values: float32[n], the scores in the same order; minus the rank where the run has no
             scores.
         notes: facts about the file that a user should know.

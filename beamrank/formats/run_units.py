@@ -89,7 +89,7 @@ def run_bytes(paths: Paths) -> int:
 
 
 def digest_run(paths: Paths) -> DigestedRun:
-    """SHA-256 over the content of each file in order; of one file that of its content.
+    """SHA-256 over the content of each file in order; of one file the hash of its content.
 
     A large file at a store is not read: the store's checksum represents its content.
 
@@ -208,7 +208,7 @@ class RunReader(NamedTuple):
         return CorpusUnit(0, file.url, FORMATS[listed], Hints(format=listed), 0, 0).open(rejects)
 
     def sent_bytes(self, units: Sequence[RunUnit]) -> int:
-        """About how many bytes of rows travel to the shards, by those of the first unit."""
+        """About how many bytes of rows travel to the shards, by the rows of the first unit."""
         rows = size = 0
         for batch in self.read(units[0], Rejects(self.kind, NO_LIMIT)):
             rows, size = rows + len(batch.rows), size + batch.rows.nbytes

@@ -35,7 +35,7 @@ from beamrank.storage import files as storage
 
 RunScores: TypeAlias = dict[str, dict[str, float]]
 
-# The number of a row: that of its file in the upper bits, its line in the lower ones.
+# The number of a row: its file in the upper bits, its line in the lower ones.
 _LINE_BITS = 40
 
 
@@ -73,7 +73,7 @@ class _RunFiles:
 
     Attributes:
         files: each one's rows.
-        layout: that of the first with rows.
+        layout: the layout of the first file with rows.
     """
 
     def __init__(self, url: str | pa.Table, hints: Hints, rejects: Rejects | None) -> None:
@@ -161,7 +161,7 @@ def read_run(
         progress.update(rows, None, f"rows of {storage.name(files.files[0].url)} read")
     ordered = files.ordered(_by_query(held), ties, lambda number: list(numbers)[number])
     first = next((file for file in files.files if file.binding), files.files[0])
-    # That of a file with names is the one with the same columns.
+    # A file with names has the format with the same columns.
     name = first.layout or ("trec" if "score" in first.binding else "msmarco")
     run = _run(ordered, numbers, files.layout, name)
     check_all(files.files, rows)

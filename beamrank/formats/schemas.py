@@ -262,7 +262,7 @@ def holds_names(schema: Schema, line: Sequence[str], hints: Hints) -> bool:
 
 
 def names_columns(schema: Schema, names: Sequence[str], hints: Hints = NO_HINTS) -> bool:
-    """Whether some names are those of all columns of a row; several can have one meaning."""
+    """Whether some names name all columns of a row; several can have one meaning."""
     try:
         return len(names) > 1 and schema.is_complete(bind(schema, names, hints))
     except ColumnsError as error:

@@ -60,7 +60,7 @@ class TopicTable(Sequence[Topic]):
 
     @property
     def instructions(self) -> list[str]:
-        """That of each topic; none where they are not read."""
+        """The instruction of each topic; none where they are not read."""
         return self._column(INSTRUCTION)
 
     @property
@@ -79,7 +79,7 @@ class TopicTable(Sequence[Topic]):
         return TopicTable(table.rename_columns(_COLUMNS.names))
 
     def those_of(self, query_ids: Collection[str]) -> set[str]:
-        """Which of some query_ids are those of topics."""
+        """Which of some query_ids topics have."""
         return set(self.of_queries(query_ids).query_ids.to_pylist())
 
     def in_both(self, other: "TopicTable") -> tuple[Places, Places]:

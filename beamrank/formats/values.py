@@ -398,7 +398,7 @@ class Number:
     booleans: bool = False
 
     @property
-    def is_whole(self) -> bool:
+    def is_integer(self) -> bool:
         return bool(pa.types.is_integer(self.stored))
 
     @property
@@ -419,11 +419,11 @@ class Number:
         is_int = type(number) is int
         if number is None or (not is_int and math.isnan(number)):
             raise self._error(name, value, "number")
-        if self.is_whole and not is_int and math.isfinite(number):
+        if self.is_integer and not is_int and math.isfinite(number):
             raise self._error(name, value, "number-fraction")
         if not abs(number) <= self.most:
             raise self._error(name, value, "number-range")
-        return number if self.is_whole else float(number)
+        return number if self.is_integer else float(number)
 
     def _error(self, name: str, value: object, kind: str) -> RowError:
         quoted = shown(value) if isinstance(value, str | bytes) else f"{value!s:.60}"
@@ -435,9 +435,9 @@ class Number:
             raise ValueError("a number out of range")
         with np.errstate(over="ignore", invalid="ignore"):
             stored = values.astype(self.stored.to_pandas_dtype())
-        if self.is_whole and not (stored == values).all():
+        if self.is_integer and not (stored == values).all():
             raise ValueError("a number with a fraction")
-        if self.is_whole and values.dtype == np.float64 and (np.abs(values) > _EXACT_FLOAT).any():
+        if self.is_integer and values.dtype == np.float64 and (np.abs(values) > _EXACT_FLOAT).any():
             raise ValueError("a number that is not exact")
         return pa.array(stored, self.stored)
 

@@ -189,7 +189,10 @@ def gather(runs: PlanRuns, settings: ReportSettings) -> Report:
     plan, measures = runs.plan, runs.config.measures
     fast, not_drawn = by_position(measures) if measures else ({}, ())
     evaluators: dict[str, Evaluator] = {}
-    qrels, curves, missing, trial = None, None, [], ""
+    qrels: Qrels | None = None
+    curves: Curves | None = None
+    missing: list[str] = []
+    trial = ""
     if plan.limited:
         trial = f" (a trial: the first {len(plan.topics):,} topics only, topics.limit)"
     for status in runs.statuses:

@@ -178,7 +178,7 @@ def measures(report: Report) -> Sequence[Block]:
 
 def _differences(tested: Sequence[Tested]) -> Table:
     columns = [Column("run"), Column("measure"), Column("mean", MEAN)]
-    rows = [
+    rows: list[list[Cell]] = [
         [run, measure, comparison.mean, *comparison.cells(p_value)]
         for run, measure, comparison, p_value in tested
     ]
@@ -273,14 +273,12 @@ def _candidates(report: Report, views: Sequence[CandidateView]) -> Table:
     columns = [Column("doc_id"), Column("label")]
     for run in report.steps:
         columns += [Column(f"{run} rank", COUNT), Column(f"{run} score", MEAN)]
-    rows = [
-        [
-            *(view.doc_id, view.label),
-            *(places.get(run) for run in report.steps for places in (view.ranks, view.scores)),
-            view.truncated_by,
-        ]
-        for view in views
-    ]
+    rows: list[list[Cell]] = []
+    for view in views:
+        row: list[Cell] = [view.doc_id, view.label]
+        for run in report.steps:
+            row += [view.ranks.get(run), view.scores.get(run)]
+        rows.append([*row, view.truncated_by])
     return Table([*columns, Column("truncated")], rows)
 
 

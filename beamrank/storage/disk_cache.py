@@ -116,7 +116,7 @@ def fetched(kind: str, name: str, fetch: Callable[[Path], None]) -> Path:
     folder = owned(cache_folder(kind) / name)
     temporary = folder.with_name(f".fetching-{name}")
     with exclusive(folder.with_name(f".{name}.lock")):
-        if not _is_whole(folder):
+        if not _is_complete(folder):
             # Leftovers of a killed process.
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
@@ -171,7 +171,7 @@ def _describe(folder: Path) -> dict[str, list[int]]:
     }
 
 
-def _is_whole(folder: Path) -> bool:
+def _is_complete(folder: Path) -> bool:
     """Whether nothing was cut short, changed or removed since the entry's content was checked."""
     try:
         checked, present = parse_json((folder / _RECORD).read_text()), _describe(folder)

@@ -92,7 +92,7 @@ def located(url: str) -> Iterator[tuple[Any, str]]:
     """A file system, which caches no listings since other processes write there too, and a path in
     it.
 
-    Errors of a store's own libraries become OSErrors, like those of a disk.
+    Errors of a store's own libraries become OSErrors, like errors of a disk.
     """
     url = absolute(url)
     filesystem, path = _filesystem(url)
@@ -122,7 +122,7 @@ def _filesystem(url: str) -> tuple[Any, str]:
             )
     options: dict[str, Any] = {}
     if url.startswith(_WEB):
-        # Ranges of a packed answer would not be those of the file.
+        # Ranges of a packed answer would not be ranges of the file.
         own = fsspec.config.conf.get(url.partition("://")[0], {}).get("headers", {})
         options = {"headers": {**own, "Accept-Encoding": "identity"}}
     try:

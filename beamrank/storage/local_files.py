@@ -130,7 +130,7 @@ def _held(path: str, make: Callable[[str], int]) -> Iterator[int]:
         # Some file systems have no locks.
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        # Before it was locked, it looked like that of a process that has ended.
+        # Before it was locked, it looked like the file of a process that has ended.
         if os.path.lexists(path):
             break
         os.close(descriptor)

@@ -76,7 +76,7 @@ class RowFile:
         except (FileNotFoundError, IndexError, pa.ArrowException) as error:
             raise DataError(f"{self._url} is missing or was changed: {error}. {_AGAIN}") from error
         except OSError as error:
-            # That of a damaged page has no number.
+            # The error of a damaged page has no number.
             if error.errno is not None or isinstance(error, UnreachableError):
                 raise
             raise DataError(f"{self._url} was changed: {error}. {_AGAIN}") from error

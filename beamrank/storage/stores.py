@@ -161,7 +161,7 @@ def _answers(error: BaseException | None) -> Iterator[tuple[str, Mapping[str, st
             # The status where the answer had no body: a store that says why has a code of its own.
             code = str(response.get("Error", {}).get("Code", about.get("HTTPStatusCode")))
             yield code, about.get("HTTPHeaders", {})
-        # Those of gcsfs and adlfs, which always say why; for 403 gcsfs has only the text.
+        # Errors of gcsfs and adlfs, which always say why; for 403 gcsfs has only the text.
         code = str(getattr(error, "code", None) or getattr(error, "status_code", None))
         if code in ("401", "403", "501"):
             yield code, {}

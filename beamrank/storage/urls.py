@@ -73,7 +73,7 @@ def carries_credentials(text: str) -> bool:
     """Whether a text holds a URL in a form that can carry a credential, or a token of a service."""
     for _ in range(_DECODINGS):
         text = unquote(text) if "%" in text else text
-    # Lookalike letters count as those of a URL.
+    # Lookalike letters count as letters of a URL.
     plain = unicodedata.normalize("NFKC", text)
     return _TOKEN.search(plain) is not None or not all(map(_is_harmless, _links(plain)))
 

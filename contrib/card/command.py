@@ -82,7 +82,9 @@ def _parts(runs: PlanRuns, stage: Stage, manifest: Manifest) -> str | list[str]:
     """The files of a stage's rows: a pattern, unless parts of other plans lie beside them."""
     own = [receipt.part for receipt in manifest.receipts]
     present = {
-        entry.name for entry in list_stage(runs.plan.folder(stage.name).url) if entry.is_whole(PART)
+        entry.name
+        for entry in list_stage(runs.plan.folder(stage.name).url)
+        if entry.is_complete(PART)
     }
     if present == set(own):
         return f"{stage.name}/part-*.parquet"

@@ -206,7 +206,7 @@ class RunScan(Scatter):
     def for_shards(self, shards: Sequence[int]) -> Self:
         return replace(self, is_open=np.isin(np.arange(len(self.is_open)), shards))
 
-    def routed_bytes(self) -> float:
+    def sent_bytes(self) -> float:
         return self.reader.sent_bytes(self._units)
 
     def scan(self, number: int) -> Iterator[SentRows]:

@@ -128,7 +128,7 @@ class BlocksDecoder(Decoder):
                     yield rows
 
     def _is_first(self, place: int) -> bool:
-        """Whether a place is that of the first line."""
+        """Whether the first line has this place."""
         return place == (0 if self.noun == "byte" else 1)
 
     @abstractmethod
@@ -183,7 +183,7 @@ class LinesDecoder(BlocksDecoder):
 
     def _parsed(self, first: int, block: bytes, wanted: Wanted) -> Rows | None:
         # Arrow takes a byte order mark away.
-        if len(block) < SMALL_BYTES or block.startswith(BYTE_ORDER_MARK):
+        if not block or len(block) < SMALL_BYTES or block.startswith(BYTE_ORDER_MARK):
             return None
         content = block.replace(b"\r\n", b"\n")
         separator = self._separator(content)

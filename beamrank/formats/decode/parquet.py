@@ -111,7 +111,7 @@ def _has_texts(kind: Any) -> bool:
 
 
 def text_bytes(column: Any) -> int:
-    """The bytes of a column of texts when those of a dictionary are repeated."""
+    """The bytes of a column of texts with the texts of a dictionary repeated."""
     if not (pa.types.is_dictionary(column.type) and holds_texts(plain_type(column.type))):
         return int(column.nbytes)
     return pc.sum(_lengths(column.dictionary).take(column.indices)).as_py() or 0

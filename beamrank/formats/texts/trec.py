@@ -25,7 +25,7 @@ from beamrank.formats.files import Beginning, Format, InputFile, Look
 from beamrank.formats.schemas import Hints, plain_name
 from beamrank.formats.values import RowError
 
-# Those of Anserini's TrecCollection.
+# As in Anserini's TrecCollection.
 TEXT_ELEMENTS = ("TEXT", "HEADLINE", "TITLE", "HL", "HEAD", "TTL", "DD", "DATE", "LP", "LEADPARA")
 
 # XML's declaration, comments and the element around all topics may come before the first one.

@@ -65,6 +65,16 @@ def test_json_list_that_is_too_large_names_the_remedy(tmp_path, monkeypatch):
         list(read_unit(unit))
 
 
+@pytest.mark.parametrize("small_bytes", [0, 1 << 13])
+def test_bytes_behind_a_byte_order_mark_are_those_of_the_file(tmp_path, monkeypatch, small_bytes):
+    monkeypatch.setattr("beamrank.formats.decode.lines.SMALL_BYTES", small_bytes)
+    lines = b'\xef\xbb\xbf{"id": "1", "text": "x"}\n', b'{"id": "2", "text": "y"}\n'
+    (tmp_path / "docs.jsonl").write_bytes(b"".join(lines))
+    (unit,) = list_units(corpus_of(tmp_path / "docs.jsonl", "jsonl"))
+    positions = [at for batch in read_unit(unit) for at in batch.positions]
+    assert positions == [0, len(lines[0])]
+
+
 @settings(max_examples=50, deadline=None)
 @given(cut=st.integers(0, len(json.dumps(_DOCS)) - 1))
 def test_truncated_json_list_is_an_error(tmp_path_factory, cut):

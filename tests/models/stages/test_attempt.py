@@ -40,7 +40,7 @@ def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def _files(plan: Plan) -> list[int]:
     """The shards of which there is a file of an attempt."""
     entries = list_folder(plan.folder("mono").url, RECEIPTS)
-    return [entry.number for entry in entries if entry.is_whole(WORKING)]
+    return [entry.number for entry in entries if entry.is_complete(WORKING)]
 
 
 def _at_work(plan: Plan, seconds_later: float = 0.0) -> tuple[Working, ...]:
