@@ -40,7 +40,6 @@ from beamrank.storage.documents import (
 # How all tables are written.
 PARQUET: Mapping[str, Any] = {"compression": "zstd", "write_statistics": False}
 ROW_GROUP_ROWS = 1 << 16
-_CHUNK_BYTES = 1 << 20
 
 # The digests of all shards, in order, or of some by shard.
 ShardDigests = Iterable[str] | Mapping[int, str]
@@ -143,7 +142,7 @@ def table_chunks(schema: Any, tables: Iterable[Any]) -> Iterator[bytes]:
             for table in tables:
                 writer.write_table(table)
         file.seek(0)
-        yield from iter(lambda: file.read(_CHUNK_BYTES), b"")
+        yield from iter(lambda: file.read(1 << 20), b"")
 
 
 def why_broken(receipt: Receipt | None, shard_digest: str, sizes: Mapping[str, int]) -> str | None:

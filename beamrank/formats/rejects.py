@@ -80,15 +80,9 @@ class Rejects:
 
     def add(self, file: str, rows: Iterable[BadRow]) -> None:
         """Adds rows of a file."""
-        for row in rows:
-            self.count += 1
-            if len(self.rows) < MOST_ROWS:
-                self.rows.append((file, row))
-
-    def join(self, more: "Rejects") -> None:
-        """Adds the rows of another process."""
-        self.count += more.count
-        self.rows += more.rows[: MOST_ROWS - len(self.rows)]
+        added = [(file, row) for row in rows]
+        self.count += len(added)
+        self.rows += added[: MOST_ROWS - len(self.rows)]
 
     @property
     def examples(self) -> tuple[str, ...]:

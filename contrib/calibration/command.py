@@ -35,7 +35,6 @@ from pipelines.commands.arguments import (
     OwnQrels,
     ResultFormat,
     RunFolder,
-    ScoredStage,
     one_of,
     open_runs,
     option,
@@ -72,7 +71,13 @@ def calibrate(
             metavar="SHARE",
         ),
     ] = None,
-    stage: ScoredStage = None,
+    stage: Annotated[
+        str | None,
+        option(
+            "The stage of the scores; by default the last that scores docs one by one.",
+            metavar="NAME",
+        ),
+    ] = None,
     rel: Annotated[int, option("The lowest label of a relevant doc.", min=1)] = 1,
     judged_only: Annotated[
         bool,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from itertools import chain
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 import pyarrow as pa
@@ -101,9 +101,15 @@ class _Deciding(LaterStage):
     """A stage that decides for another, which it `prepares`, and ranks nothing."""
 
     section = StageConfig
-    made_by = "`deeper`"
     ranks = False
     prepares: str
+
+    @classmethod
+    def from_config(cls, *_: Any) -> NoReturn:
+        """It is not a stage of a configuration."""
+        raise ConfigError(
+            f"the stage {cls.type_name} is a part of `{ScoreDeeper.type_name}`: leave it out"
+        )
 
     @property
     def step(self) -> str:

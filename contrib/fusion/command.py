@@ -14,7 +14,6 @@ from beamrank.storage import files as storage
 from contrib.fusion.methods import METHODS, NORMALIZATIONS, check_fusion, fuse
 from pipelines.commands.arguments import (
     Columns,
-    NewRun,
     RunFormat,
     check_run_output,
     file_hints,
@@ -36,7 +35,13 @@ def fuse_runs(
             metavar="RUN", help="TREC or MS MARCO runs: paths or URLs, compressed or not."
         ),
     ],
-    output: NewRun,
+    output: Annotated[
+        str,
+        typer.Option(
+            help="The TREC run to write: a path or a URL; compressed if named .gz, .bz2, .xz or "
+            ".zst."
+        ),
+    ],
     method: Annotated[
         str,
         one_of("--method", METHODS, f"How a doc's ranks ({_RANKED}) or scores (others) are fused."),

@@ -36,7 +36,6 @@ from pipelines.commands.arguments import (
     OwnQrels,
     Quiet,
     RunFolder,
-    ScoredStage,
     Verbose,
     console_progress,
     one_of,
@@ -62,7 +61,13 @@ def negatives(
     output_format: Annotated[
         str, one_of("--output-format", FORMATS, "What a row is: as in sentence-transformers.")
     ] = "triplet",
-    stage: ScoredStage = None,
+    stage: Annotated[
+        str | None,
+        option(
+            "The stage that ranked; by default the last that scores docs one by one.",
+            metavar="NAME",
+        ),
+    ] = None,
     rel: Annotated[
         int, option("The lowest label of a positive; all other docs can be negatives.", min=1)
     ] = 1,

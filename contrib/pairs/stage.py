@@ -1,5 +1,6 @@
 """Any pairs or triples of texts, without topics and without a ranking."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Self
 
@@ -9,7 +10,9 @@ import pyarrow as pa
 from beamrank.commit.check import Verification
 from beamrank.commit.plan import Plan
 from beamrank.commit.stage import StageRecord, described
+from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.stages import StageConfig
+from beamrank.errors import ConfigError
 from beamrank.formats.rejects import Rejects
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import BadRow
@@ -20,8 +23,9 @@ from models.checkpoints.checkpoint import Checkpoint, tokenizer_of
 from models.reranker import score_texts
 from models.scoring.backends.registry import Device
 from models.scoring.engine import StageCounts
-from models.stages.base import Key
+from models.stages.base import Key, Stage
 from models.stages.compute import Computed, ShardInputs
+from models.stages.planning import Planning
 from models.stages.scoring import ModelStage
 
 
@@ -33,7 +37,6 @@ class ScorePairs(ModelStage):
 
     type_name = "pairs"
     section = StageConfig
-    made_by = "`beamrank score`"
     name = "scores"
     ranks = False
     reads_input = True
@@ -68,6 +71,11 @@ class ScorePairs(ModelStage):
             options=config.options,
             **cls.model_settings(config, checkpoint, device),
         )
+
+    @classmethod
+    def planned(cls, own: ConfiguredStage, planning: Planning) -> Sequence[Stage]:  # noqa: ARG003
+        """Refused: it is no stage of a cascade."""
+        raise ConfigError(f"{own.kind} is the stage of `beamrank score`: leave it out of `cascade`")
 
     def verify(self, plan: Plan, found: Verification) -> None:
         # It takes a second to import, and workers do without.

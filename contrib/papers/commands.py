@@ -17,8 +17,6 @@ from contrib.papers.questions import read_nfl6, read_wikipassageqa
 from contrib.papers.squad import read_squad
 from contrib.papers.webap import read_webap
 from pipelines.commands.arguments import (
-    NewFolder,
-    NewRun,
     ResultFormat,
     check_run_output,
     qrels_option,
@@ -28,11 +26,12 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result
 
 _TAG = "with-relevant"
+_Output = Annotated[str, typer.Option(help="The folder to write; must not exist, or be empty.")]
 
 
 def convert_nfl6(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="nfL6.json, compressed or not.")],
-    output: NewFolder,
+    output: _Output,
     result_format: ResultFormat = "table",
 ) -> None:
     """Convert nfL6: Yahoo's non-factoid questions, each with one answer."""
@@ -44,7 +43,7 @@ def convert_squad(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="SQuAD's JSON, 1.1 or 2.0, compressed or not.")
     ],
-    output: NewFolder,
+    output: _Output,
     result_format: ResultFormat = "table",
 ) -> None:
     """Convert SQuAD: paragraphs are docs, and the one with a question's answer is relevant."""
@@ -57,7 +56,7 @@ def convert_webap(
         str,
         typer.Argument(metavar="SOURCE", help="WebAP's folder, or the folder gradedText in it."),
     ],
-    output: NewFolder,
+    output: _Output,
     seed: Annotated[
         int, typer.Option(min=0, help="Key the lengths of the passages that are not relevant.")
     ] = 0,
@@ -78,7 +77,7 @@ def convert_wikipassageqa(
             help="The folder with document_passages.json and train, dev and test.tsv.",
         ),
     ],
-    output: NewFolder,
+    output: _Output,
     result_format: ResultFormat = "table",
 ) -> None:
     """Convert WikiPassageQA: the candidates of a question are all passages of its article."""
@@ -107,7 +106,13 @@ def add_relevant(
     k: Annotated[
         int, typer.Option(min=1, help="The depth: a query needs a relevant doc among its first k.")
     ],
-    output: NewRun,
+    output: Annotated[
+        str,
+        typer.Option(
+            help="The TREC run to write: a path or a URL; compressed if named .gz, .bz2, .xz or "
+            ".zst."
+        ),
+    ],
 ) -> None:
     """Add a relevant doc to the candidates of each query that has none. It flatters every measure.
     Prints the path.

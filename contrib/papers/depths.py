@@ -4,7 +4,7 @@ several k0.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Self
+from typing import Annotated, Any, NoReturn, Self
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow as pa
 from beamrank.commit import schemas
 from beamrank.commit.listing import DEPTHS
 from beamrank.config.stages import StageConfig
+from beamrank.errors import ConfigError
 from beamrank.ranking.rankings import Rankings
 from models.scoring.answers import Answers
 from models.scoring.duo import Asked, known_duo, prepare_pairs
@@ -31,13 +32,19 @@ class ScoreDepths(ScoringStage):
 
     type_name = "duo_depths"
     section = StageConfig
-    made_by = "`beamrank report --score-missing`"
     schema = schemas.DUO
     ranks = False
     input_docs = 2
     # A curve does not show the last digits.
     any_processor = True
     k0s: Annotated[tuple[int, ...], Key("--k0", selects=True)]
+
+    @classmethod
+    def from_config(cls, *_: Any) -> NoReturn:
+        """It is not a stage of a configuration."""
+        raise ConfigError(
+            f"the stage {cls.type_name} belongs to `beamrank report --score-missing`: leave it out"
+        )
 
     @classmethod
     def after(cls, duo: ScoreDuo, k0s: tuple[int, ...], k: int) -> Self:

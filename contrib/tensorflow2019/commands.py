@@ -36,6 +36,7 @@ from contrib.tensorflow2019.original_bert import (
 )
 from contrib.tensorflow2019.source import (
     SPECIAL_TOKENS,
+    NewFolder,
     Source,
     check_vocabulary,
     empty_place,
@@ -48,9 +49,6 @@ from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint
 from models.checkpoints.files import CONFIG, SAFETENSORS
 from models.scoring.engine import ScoringEngine
 from models.tokenizers.bert import load_bert
-from pipelines.commands.arguments import (
-    NewFolder,
-)
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 

@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.storage import files as storage
@@ -38,6 +40,9 @@ _WANTED = re.compile(r"(?!\._).*\.(index|data-\d{5}-of-\d{5})|bert_config\.json|
 _CHUNK_BYTES = 1 << 20
 # Weights shrink by a tenth; BERT-large with Adam's moments has 4 GB.
 _MOST_TIMES, _SMALL_BYTES, _MOST_BYTES = 20, 1 << 26, 1 << 34
+
+
+NewFolder = Annotated[str, typer.Option(help="The folder to write; must not exist, or be empty.")]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from beamrank.commit.stage import StageRecord, described
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
 from beamrank.config.stages import StageConfig
-from beamrank.errors import ConfigError, PreflightError
+from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import Lengths
 from beamrank.ranking.rankings import Rankings, received
 from beamrank.ranking.variants import Depths, Variants
@@ -67,8 +67,6 @@ class Stage(ABC):
 
     type_name: ClassVar[str]
     section: ClassVar[type[StageConfig]]
-    # The command or stage that plans it, where no configuration does.
-    made_by: ClassVar[str] = ""
     """The keys of the configuration that are its own."""
     does: ClassVar[Literal["shards", "join", "run"]] = "shards"
     """`shards`: `compute` for each, as one Beam job; `join`: a scan of the corpus; `run`: one of a
@@ -245,10 +243,8 @@ class Stage(ABC):
     @classmethod
     def from_config(cls, own: ConfiguredStage, planning: Planning) -> Self:
         """Made from its section: a field with the name of a key has its value; all others are
-        `settings`. Raises ConfigError where it is no stage of a configuration.
+        `settings`.
         """
-        if cls.made_by:
-            raise ConfigError(f"the stage {own.kind} is made by {cls.made_by}: leave it out")
         names = {each.name for each in fields(cls)} & type(own.section).model_fields.keys()
         return cls(
             **{name: getattr(own.section, name) for name in names} | cls.settings(own, planning)

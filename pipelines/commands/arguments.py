@@ -123,16 +123,7 @@ CheckpointOptions = Annotated[
 ]
 RunFolder = Annotated[str, typer.Argument(metavar="DIR", help="A run's output: a path or a URL.")]
 OwnQrels = Annotated[str | None, qrels_option("Judgments in place of the run's own.")]
-ScoredStage = Annotated[
-    str | None,
-    option("The stage; by default the last that scores docs one by one.", metavar="NAME"),
-]
 Output = Annotated[str | None, option("The output folder; overrides `output`.")]
-NewFolder = Annotated[str, option("The folder to write; must not exist, or be empty.")]
-NewRun = Annotated[
-    str,
-    option("The TREC run to write: a path or a URL; compressed if named .gz, .bz2, .xz or .zst."),
-]
 Reuse = Annotated[
     list[str] | None,
     option(

@@ -178,10 +178,7 @@ def _confirmed(garbage: Collection[Garbage]) -> bool:
 
 
 def aggregate(
-    folder: Annotated[
-        str,
-        typer.Argument(metavar="DIR", help="The output of a run with a stage that compares pairs."),
-    ],
+    folder: RunFolder,
     aggregation: Annotated[
         str, option(f"One or several, separated by commas: {', '.join(METHODS)}.")
     ],

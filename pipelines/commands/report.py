@@ -33,6 +33,7 @@ from pipelines.commands.arguments import (
     AsJson,
     OwnQrels,
     Quiet,
+    RunFolder,
     Verbose,
     console_progress,
     open_runs,
@@ -166,7 +167,7 @@ arguments.add_options(report, (section.blocks for section in SECTIONS.importable
 
 
 def inspect(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="A run's output.")],
+    folder: RunFolder,
     query: Annotated[str | None, option("Show the candidates of this query.", metavar="ID")] = None,
     shard: Annotated[
         int | None,

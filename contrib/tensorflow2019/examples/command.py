@@ -34,11 +34,11 @@ from contrib.tensorflow2019.examples.sources import (
     several,
     write_part,
 )
-from contrib.tensorflow2019.source import empty_place
+from contrib.tensorflow2019.examples.tfrecord import join
+from contrib.tensorflow2019.source import NewFolder, empty_place
 from models.checkpoints.checkpoint import fetch_tokenizer
 from models.tokenizers.bert import BertTokenizer
 from pipelines.commands.arguments import (
-    NewFolder,
     one_of,
 )
 from pipelines.console.progress import ConsoleProgress
@@ -220,7 +220,7 @@ def _write(
     for number, ((path, _), (count, relevant, more)) in enumerate(
         zip(numbered, written, strict=True)
     ):
-        bad.join(more)
+        join(bad, more)
         total, total_relevant = total + count, total_relevant + relevant
         if not count:
             continue

@@ -40,6 +40,7 @@ from contrib.tensorflow2019.examples.layout import (
     examples_in_tables,
     lay_out_examples,
 )
+from contrib.tensorflow2019.examples.tfrecord import join
 from models.checkpoints.checkpoint import fetch_tokenizer
 from models.tokenizers.base import Tokenizer
 from models.training.data.texts import distinct, keys_of
@@ -249,7 +250,7 @@ def _top1000_parts(
         for unit in units
     ]
     for more in in_order(ScanPart.scan, scans):
-        bad.join(more)
+        join(bad, more)
     borders = [math.ceil(len(topics) * bucket / buckets) for bucket in range(buckets + 1)]
     for bucket, (first, end) in enumerate(pairwise(borders)):
         some = topics[first:end]

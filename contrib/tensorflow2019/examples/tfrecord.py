@@ -17,7 +17,7 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
 from beamrank.errors import DataError
-from beamrank.formats.rejects import Rejects
+from beamrank.formats.rejects import MOST_ROWS, Rejects
 from beamrank.records import BadRow
 from beamrank.storage.streams import open_stream
 from contrib.tensorflow2019.tensor_bundle import masked_crc, message_classes
@@ -41,6 +41,12 @@ _EXAMPLE = message_classes(
     "Int64List",
     Int64List="value 1 repeated int64[packed]",
 )("Example")
+
+
+def join(bad: Rejects, more: Rejects) -> None:
+    """Adds the rows that another process left out; the first of all are kept."""
+    bad.count += more.count
+    bad.rows += more.rows[: MOST_ROWS - len(bad.rows)]
 
 
 def encode(features: Mapping[str, Feature]) -> Iterator[bytes]:
