@@ -129,7 +129,7 @@ def configuration(name: str, model: type[Section]) -> str:
         else {(key, _meaning(field)) for key, field in keys(RunConfig) if "." in key}
     )
     # The model's own keys, then those that it shares with others.
-    shared = JobConfig.model_fields if issubclass(model, JobConfig) else ()
+    shared = {*JobConfig.model_fields} if issubclass(model, JobConfig) else set()
     ordered = sorted(keys(model), key=lambda each: each[0].partition(".")[0] in shared)
     rows = {key: _meaning(field) for key, field in ordered}
     own = [

@@ -208,7 +208,7 @@ def one_list(document: Mapping[str, Any]) -> dict[str, Any]:
             del values[name]
     first, short = (
         {kind: _entry({kind: own}) for kind in kinds if (own := values.pop(kind, None)) is not None}
-        for kinds in (first_kinds, _LATER)
+        for kinds in ([*first_kinds], [*_LATER])
     )
     if short and listed is not None:
         raise ValueError("`mono` and `duo` are the short form of `cascade`: give one or the other")

@@ -71,7 +71,7 @@ def stored_config(values: Mapping[str, Any], where: str) -> RunConfig:
         return RunConfig.model_validate(values)
     except ValidationError as error:
         raise PreflightError(
-            f"the plan in {where} was made by another version, or with a first stage that is not "
-            f"registered here: {explain(error, RunConfig)}. Run again first, or register the "
-            "first stage"
+            f"the plan in {where} was made by another version, or with a stage that is not "
+            f"installed here: {explain(error, RunConfig)}. Run again first, or install the package "
+            "that brings it"
         ) from error

@@ -206,6 +206,6 @@ def test_guessed_headers_and_names_are_said(tmp_path):
     assert (
         dumped["topics"]["header"],
         dumped["topics"]["columns"],
-        dumped["candidates"]["columns"],
+        dumped["cascade"][0]["candidates"]["columns"],
     ) == (None,) * 3
     assert type(config).model_validate(dumped) == config

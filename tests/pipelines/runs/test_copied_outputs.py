@@ -59,7 +59,7 @@ def test_copy_reads_its_own_inputs(experiment, copy, tmp_path) -> None:
     assert runs == f"{copy}/out/runs/duo-min.trec\n"
     config = read_plan(str(copy / "out")).config
     assert config["output"] == str(copy / "out")
-    assert config["mono"]["checkpoint"] == str(copy / "mono")
+    assert config["cascade"][1]["mono"]["checkpoint"] == str(copy / "mono")
 
 
 def test_plan_of_an_experiment_holds_no_path_of_it(experiment) -> None:
