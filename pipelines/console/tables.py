@@ -16,7 +16,7 @@ from rich.text import Text
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.status import StageStatus
 from beamrank.evaluation.evaluate import Evaluation
-from beamrank.evaluation.significance import SIGNIFICANT, find_losses
+from beamrank.evaluation.significance import SIGNIFICANT, Loss, find_losses
 from beamrank.evaluation.tables import FORMATS, MEAN, P_VALUE, Cell, Column, Table, shown
 from beamrank.formats.excluded import OWN_SHARE
 from beamrank.notes import Progress, counted
@@ -97,19 +97,23 @@ def print_measures(evaluations: Mapping[str, Evaluation]) -> None:
 def warn_of_losses(evaluations: Mapping[str, Evaluation], progress: Progress) -> None:
     """Warns about each stage that scores below the stage before it."""
     for loss in find_losses(evaluations):
-        found = loss.comparison
-        advice = (
-            "Use a larger checkpoint, or remove the stage"
-            if found.p_value is not None and found.p_value < SIGNIFICANT
-            else "A difference of this size can be due to chance"
-        )
-        progress.warn(
-            f"{loss.run} is below {loss.before}: {loss.measure} {found.mean:.4f} after "
-            f"{found.baseline:.4f}, difference {found.difference:+.4f} (topics better "
-            f"{found.better:,}, equal {found.equal:,}, worse {found.worse:,}; p = "
-            f"{shown(found.p_value, P_VALUE)}, paired t-test). {advice}: "
-            'docs/reference/measures.md, "A stage below the one before it"'
-        )
+        progress.warn(_loss_words(loss))
+
+
+def _loss_words(loss: Loss) -> str:
+    found = loss.comparison
+    advice = (
+        "Use a larger checkpoint, or remove the stage"
+        if found.p_value is not None and found.p_value < SIGNIFICANT
+        else "A difference of this size can be due to chance"
+    )
+    return (
+        f"{loss.run} is below {loss.before}: {loss.measure} {found.mean:.4f} after "
+        f"{found.baseline:.4f}, difference {found.difference:+.4f} (topics better "
+        f"{found.better:,}, equal {found.equal:,}, worse {found.worse:,}; p = "
+        f"{shown(found.p_value, P_VALUE)}, paired t-test). {advice}: "
+        'docs/reference/measures.md, "A stage below the one before it"'
+    )
 
 
 @dataclass(frozen=True)

@@ -241,8 +241,11 @@ class _Workers:
         """Raises WorkerLostError if a worker has died and the pipeline does not end."""
         running = self._find()
         dead = [pid for pid, process in list(self._seen.items()) if process not in running]
-        if not dead and not self._exit_codes:
-            return
+        if dead or self._exit_codes:
+            self._report(dead)
+
+    def _report(self, dead: list[int]) -> None:
+        """Raises WorkerLostError once the pipeline had the time to end."""
         self._missed = self._missed or time.monotonic()
         signals = [-code for code in self._exit_codes if code < 0]
         # No worker that ends by itself is killed by a signal.

@@ -160,9 +160,11 @@ def end_children(others: Collection[int]) -> None:
     """Ends all processes below this one but those below `others`, the pids of child processes that
     it did not start: a shell that starts a command with `exec` hands on its own.
     """
-    own = [child for child in child_processes() if child.pid not in others]
-    if not own:
-        return
+    if own := [child for child in child_processes() if child.pid not in others]:
+        _end_trees(own)
+
+
+def _end_trees(own: list[Any]) -> None:
     import psutil
 
     children = list(own)
