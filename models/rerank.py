@@ -20,7 +20,7 @@ from beamrank.config.cascade import (
     section_of_stage,
 )
 from beamrank.config.run import JobConfig, RunConfig
-from beamrank.config.stages import FirstStageConfig, ModelConfig
+from beamrank.config.stages import FirstStageConfig
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.checks import check_ids_of_query
 from beamrank.formats.run_order import Run
@@ -39,6 +39,7 @@ from models.stages.compute import ShardInputs
 from models.stages.core import stage_class
 from models.stages.given_run import GivenRun
 from models.stages.planning import Planning, PlanningProgress
+from models.stages.scoring import kind_of
 
 _SHOWN = 5
 _log = logging.getLogger(__name__)
@@ -271,7 +272,7 @@ def _sections(
             section, model = section_of_stage(kind), settings.get("checkpoint")
             if issubclass(section, FirstStageConfig) or section.deepens:
                 raise ValueError(f"{kind} cannot be ranked in memory: leave it out")
-            if issubclass(section, ModelConfig):
+            if stage_class(kind).needs == "tokens":
                 settings["checkpoint"] = ""
             stages.append((parse_stage({kind: settings}), model))
         checked_names([stage for stage, _ in stages], ())
@@ -281,7 +282,7 @@ def _sections(
 
 
 def _load(model: str | Reranker, own: ConfiguredStage, options: RerankerOptions) -> Reranker:
-    kind, name = cast(RerankerKind, own.kind), own.name
+    kind, name = cast(RerankerKind, kind_of(stage_class(own.kind))), own.name
     instruction: str | None = getattr(own.section, "instruction", None)
     if instruction is not None:
         options = {**options, "instruction": instruction}

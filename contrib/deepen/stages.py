@@ -191,6 +191,7 @@ class ScoreDeeper(ScoreMono):
 
     type_name = "deeper"
     section = DeeperConfig  # type: ignore[assignment]
+    needs = None  # but mono's tokens
 
     # The mono before it, its depth, and the stage that decides the depths.
     mono: str
@@ -241,10 +242,6 @@ class ScoreDeeper(ScoreMono):
             "inferences": own.section.inferences,
         }
         return gaps, depths, cls(**shared, **deeper)
-
-    @property
-    def kind(self) -> str:
-        return ScoreMono.type_name
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ class ScorePairs(ModelStage):
     section = StageConfig
     name = "scores"
     ranks = False
+    needs = None
     reads_input = True
 
     checkpoint_digest: Annotated[str, Key("checkpoint")]

@@ -52,10 +52,6 @@ class ScoreDepths(ScoringStage):
         shared = {each.name: getattr(duo, each.name) for each in fields(ScoringStage)}
         return cls(**{**shared, "k": k, "own_name": DEPTHS}, k0s=k0s)
 
-    @property
-    def kind(self) -> str:
-        return ScoreDuo.type_name
-
     def known_answers(self, part: pa.Table, tokens: pa.Table) -> Answers:
         return known_duo(part, Contents.of(tokens, instructed=False), self.most_tokens)
 

@@ -74,8 +74,10 @@ class Stage(ABC):
     """
     ranks: ClassVar[bool] = True
     """Whether its parts yield rankings."""
+    needs: ClassVar[Literal["tokens"] | None] = None
+    """What it reads of the docs that it receives: `tokens`, of the tokenizer of its checkpoint."""
     tokens = ""
-    """The stage that makes its tokens; empty where it reads none."""
+    """The stage that makes these; empty where it reads none."""
     waits_for = ""
     """The one of its inputs whose parts must all be there before any of its shards: `decided` reads
     them. Empty for none.
@@ -89,6 +91,16 @@ class Stage(ABC):
     def needs_workers(cls, config: RunConfig) -> bool:  # noqa: ARG003
         """Whether Beam's workers do it; otherwise the launcher."""
         return True
+
+    @classmethod
+    def read_checkpoint(cls, own: ConfiguredStage, config: RunConfig) -> Any:  # noqa: ARG003
+        """The checkpoint that its section names, for `Planning.checkpoints`; by default it has
+        none. A stage that `needs` tokens gives a `models.checkpoints.checkpoint.Checkpoint`.
+
+        Raises:
+            PreflightError: it is missing, or does not fit the configuration.
+        """
+        return None
 
     def cost(self, topics: int) -> int:  # noqa: ARG002
         """The inferences for so many topics, if all have as many candidates as possible."""

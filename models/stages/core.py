@@ -8,7 +8,6 @@ from typing import Any
 from beamrank.commit.stage import StageRecord
 from beamrank.config.cascade import PLUGINS, ConfiguredStage
 from beamrank.config.run import RunConfig
-from beamrank.config.stages import ModelConfig
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.files import paths_of
 from beamrank.section import SELF, Relative, relative
@@ -94,9 +93,8 @@ def plan_stages(planning: Planning) -> list[Stage]:
     ranking: list[Stage] = [stage_class(first.kind).from_config(first, planning)]
     same_tokenizer: dict[str, list[ConfiguredStage]] = {}
     for each in _token_readers(planning.config):
-        same_tokenizer.setdefault(tokenizer_of(planning.checkpoints[each.name]).digest, []).append(
-            each
-        )
+        digest = tokenizer_of(planning.checkpoints[each.name]).digest
+        same_tokenizer.setdefault(digest, []).append(each)
     tokenizing = [TokenizeDocs.of_models(group, planning) for group in same_tokenizer.values()]
     groups = zip(tokenizing, same_tokenizer.values(), strict=True)
     tokens = {each.name: stage.name for stage, group in groups for each in group}
@@ -129,7 +127,15 @@ def _check_names(stages: Sequence[Stage]) -> None:
 
 def _token_readers(config: RunConfig) -> list[ConfiguredStage]:
     """The stages with a checkpoint, which read tokens."""
-    return [each for each in config.stages[1:] if isinstance(each.section, ModelConfig)]
+    return [each for each in config.stages[1:] if stage_class(each.kind).needs == "tokens"]
+
+
+def read_checkpoints(config: RunConfig) -> dict[str, Any]:
+    """The checkpoints of the stages that have one, by stage; raises PreflightError where one is
+    missing, or does not fit the configuration.
+    """
+    read = {own.name: stage_class(own.kind).read_checkpoint(own, config) for own in config.stages}
+    return {name: checkpoint for name, checkpoint in read.items() if checkpoint is not None}
 
 
 def open_record(record: StageRecord) -> Any:

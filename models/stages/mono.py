@@ -7,7 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.config.cascade import ConfiguredStage
+from beamrank.config.run import RunConfig
 from beamrank.config.stages import OF_TOPICS, MonoConfig, SegmentsConfig
+from beamrank.errors import PreflightError
 from beamrank.join import schemas
 from beamrank.ranking.input_layout import (
     Lengths,
@@ -18,6 +20,7 @@ from beamrank.ranking.input_layout import (
 )
 from beamrank.ranking.rankings import Rankings, rank_docs
 from beamrank.ranking.variants import Depths, Variants, depth_variants
+from models.checkpoints.checkpoint import Checkpoint
 from models.scoring.answers import Answers, Contents
 from models.scoring.engine import Prepared
 from models.scoring.mono import known_mono, prepare_mono
@@ -43,6 +46,16 @@ class ScoreMono(ScoringStage):
         SegmentRule | None, Key("{own_name}.segments (length, stride, limit)", selects=True)
     ] = None
     pooling: SegmentPooling = "max"
+
+    @classmethod
+    def read_checkpoint(cls, own: ConfiguredStage, config: RunConfig) -> Checkpoint | None:
+        checkpoint = super().read_checkpoint(own, config)
+        if checkpoint and checkpoint.doc_parts > 1 and own.section.segments:
+            raise PreflightError(
+                f"the checkpoint {checkpoint.reference} cuts a doc into {checkpoint.doc_parts} "
+                f"parts itself, as it was trained to: leave out {own.name}.segments"
+            )
+        return checkpoint
 
     @classmethod
     def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:

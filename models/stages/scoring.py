@@ -12,10 +12,11 @@ from threading import Lock
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from beamrank.config.cascade import ConfiguredStage
-from beamrank.config.run import JobConfig
+from beamrank.config.run import JobConfig, RunConfig
+from beamrank.config.stages import ModelConfig
 from beamrank.errors import PreflightError
 from beamrank.machine import is_cuda, usable_threads
-from beamrank.ranking.input_layout import InputLimits, InputTemplate, Truncation
+from beamrank.ranking.input_layout import TEXTS, InputLimits, InputTemplate, Truncation
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
 from models.scoring.answers import Answered
 from models.scoring.backends.registry import Device, choose_kernel, find_backend, resolve_backend
@@ -62,7 +63,22 @@ class ModelStage(Stage):
     instruction: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
+    needs = "tokens"
     worker = Worker.MODEL
+
+    @classmethod
+    def read_checkpoint(cls, own: ConfiguredStage, config: RunConfig) -> Checkpoint | None:
+        section = own.section
+        # The section of a stage that scores with the model of the one before has none.
+        if not isinstance(section, ModelConfig):
+            return None
+        instruction = getattr(section, "instruction", None)
+        checkpoint = resolve_checkpoint(
+            section.checkpoint, kind_of(cls), instruction, section.options
+        )
+        checkpoint.check_length(config.input.max_length, config.input.truncation)
+        checkpoint.check_weights()
+        return checkpoint
 
     @classmethod
     def model_settings(
@@ -92,9 +108,9 @@ class ModelStage(Stage):
         return 3 if is_cuda(self.device) else 1
 
     @property
-    @abstractmethod
     def kind(self) -> str:
         """The use of the checkpoint, `mono` or `duo`."""
+        return kind_of(type(self))
 
     def resolved(self) -> Checkpoint:
         """The checkpoint on this machine; raises PreflightError where it is not the one that was
@@ -155,9 +171,7 @@ class ModelStage(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringStage(LaterStage, ModelStage):
-    """Scores the tokens of the docs that it receives. Its type_name is also the checkpoint's
-    kind.
-    """
+    """Scores the tokens of the docs that it receives, by their inputs of `input_docs` docs."""
 
     input_docs = 1
     any_processor: ClassVar[bool] = False
@@ -180,10 +194,6 @@ class ScoringStage(LaterStage, ModelStage):
             "end_tokens": tuple(map(len, template.ends)),
             "doc_parts": template.doc_parts,
         }
-
-    @property
-    def kind(self) -> str:
-        return self.type_name
 
     @property
     def reuses(self) -> bool:
@@ -236,6 +246,11 @@ class ScoringStage(LaterStage, ModelStage):
         """The inputs of one shard, of the docs in `received(inputs)`, and what makes its rows of
         their scores.
         """
+
+
+def kind_of(stage: type[Stage]) -> str:
+    """The use of a stage's checkpoint, `mono` or `duo`, by the docs of an input."""
+    return [*TEXTS][stage.input_docs - 1]
 
 
 @lru_cache(maxsize=1)

@@ -94,17 +94,15 @@ class TokenizeDocs(Stage):
         """
         config, checkpoint = planning.config, planning.checkpoints[models[0].name]
         first = max(config.stages[1:], key=lambda own: own.section.k)
-        most = {
-            name: config.input.max_length * each.doc_parts
-            for name, each in planning.checkpoints.items()
-        }
-        tokenizer = tokenizer_of(checkpoint)
+        tokenizer, length = tokenizer_of(checkpoint), config.input.max_length
+        kept = (
+            each.section.doc_tokens(length * planning.checkpoints[each.name].doc_parts)
+            for each in models
+        )
         return cls(
             corpus_digest=planning.corpus_digest,
             tokenizer_digest=tokenizer.digest,
-            max_doc_tokens=max(
-                max_doc_tokens(each.section.doc_tokens(most[each.name])) for each in models
-            ),
+            max_doc_tokens=max(map(max_doc_tokens, kept)),
             k=first.section.k,
             on_missing_doc=config.on_missing_doc,
             model=models[0].name,
