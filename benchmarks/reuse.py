@@ -30,7 +30,7 @@ from benchmarks.subprocess_meter import BEAMRANK, run_metered
 from models.scoring.answers import CONTENTS, Answered
 from models.stages.attempt import shard_inputs
 from models.stages.core import open_stage
-from models.stages.scoring import ScoringStage
+from models.stages.scoring import ModelStage
 from tests.contrib.generators.cases import GENERATORS, save_generator
 from tests.support.runs import assert_as_fresh
 
@@ -237,7 +237,7 @@ def lookup_share(output: Path) -> float:
     looked_up = scored = 0.0
     for name in ("mono", "duo"):
         stage, record = open_stage(plan.stages, name), plan.stage(name)
-        assert isinstance(stage, ScoringStage)
+        assert isinstance(stage, ModelStage)
         tasks = plan.tasks(record, [sealed(plan, each) for each in stage.inputs])
         for task, receipt in zip(tasks, sealed(plan, name).receipts, strict=True):
             looked_up += _lookup_seconds(stage, task, InputPart(plan.folder(name), receipt))
@@ -245,7 +245,7 @@ def lookup_share(output: Path) -> float:
     return looked_up / scored
 
 
-def _lookup_seconds(stage: ScoringStage, task: ShardTask, part: InputPart) -> float:
+def _lookup_seconds(stage: ModelStage, task: ShardTask, part: InputPart) -> float:
     """What reading an earlier part and looking all inputs up adds to a shard."""
     inputs = shard_inputs(stage, task)
     prepared = stage.prepare(inputs)

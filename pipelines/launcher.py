@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -285,7 +285,7 @@ class Launcher:
     def _check_inferences(self, stage: StageRecord, tasks: Sequence[ShardTask], most: int) -> None:
         """Counts what is not reused, and raises BeamrankError where it is too much."""
         work = self._stages[stage.name]
-        self._inferences += sum(work.count(shard_inputs(work, task)).inferences for task in tasks)
+        self._inferences += sum(work.count(shard_inputs(work, task)) for task in tasks)
         if self._inferences > most:
             raise BeamrankError(
                 f"{stage.name} was not started: after reuse the run makes {self._inferences:,} "
@@ -360,9 +360,29 @@ class Launcher:
                 run_job(tasks, work.decided(self.plan) if stage.waits_for else work, None)
                 return
             list_needed = self.wait and self.runner not in IN_MEMORY
+            others = self._made_beside(stage) if work.does == "join" else {}
+            tasks = [
+                replace(task, beside=tuple((each, of[task.shard]) for each, of in others.values()))
+                for task in tasks
+            ]
             Jobs(run_job, room_bytes, list_needed, bar).scatter(
-                work, self.plan, self.config, tasks, in_order
+                *(work, self.plan, self.config, tasks, in_order),
+                [self._stages[name] for name in others],
             )
+
+    def _made_beside(self, stage: StageRecord) -> dict[str, tuple[StageFolder, dict[int, str]]]:
+        """The later stages that the scan of the corpus for one makes too, with the digests of their
+        shards; none where it is not waited for.
+        """
+        place = self.plan.stages.index(stage) + 1 if self.wait else len(self.plan.stages)
+        others = {}
+        for each in self.plan.stages[place:]:
+            if each.corpus_digest is not None:
+                digests = self._digests(each, [self._input(each, name) for name in each.inputs])
+                folder = self.plan.folder(each.name)
+                if len(folder.discard_broken(digests)) < len(digests):
+                    others[each.name] = folder, digests
+        return others
 
     def _run_job(
         self,

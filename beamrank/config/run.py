@@ -114,6 +114,13 @@ class JobConfig(Section):
     """A job in which no shard makes progress for so long is stopped."""
 
 
+class RunInputConfig(InputConfig):
+    """The inputs of the stages of a run."""
+
+    max_text_bytes: Positive = 1 << 14
+    """Of a text, for stages that read texts and no tokens; a longer one is cut."""
+
+
 class RunConfig(JobConfig):
     """Everything that a run needs to know. See docs/reference/configuration.md."""
 
@@ -163,6 +170,8 @@ class RunConfig(JobConfig):
     """What to do with a candidate whose doc is not in the corpus; `drop` counts and reports it."""
     max_bad_rows: MaxBadRows = MaxBadRows()
     """Rows that may be left out."""
+    input: RunInputConfig = RunInputConfig()
+    """How inputs of models are laid out, and how long texts are."""
 
     @field_validator("run_tag")
     @classmethod

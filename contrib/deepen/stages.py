@@ -27,7 +27,7 @@ from beamrank.ranking.rankings import Floats, Rankings, rank_docs
 from beamrank.ranking.variants import Depths
 from beamrank.section import Positive
 from models.scoring.answers import Answered
-from models.stages.base import Key, LaterStage, Stage
+from models.stages.base import Key, Stage
 from models.stages.compute import Computed, ShardInputs
 from models.stages.mono import ScoreMono
 from models.stages.planning import Planning
@@ -97,7 +97,7 @@ class DeeperConfig(StageConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Deciding(LaterStage):
+class _Deciding(Stage):
     """A stage that decides for another, which it `prepares`, and ranks nothing."""
 
     section = StageConfig
@@ -191,7 +191,6 @@ class ScoreDeeper(ScoreMono):
 
     type_name = "deeper"
     section = DeeperConfig  # type: ignore[assignment]
-    needs = None  # but mono's tokens
 
     # The mono before it, its depth, and the stage that decides the depths.
     mono: str

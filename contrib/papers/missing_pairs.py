@@ -14,7 +14,7 @@ from beamrank.logs import run_log
 from beamrank.report.runs import PlanRuns
 from contrib.papers.depths import ScoreDepths
 from models.stages.attempt import shard_inputs
-from models.stages.base import LaterStage
+from models.stages.base import Stage
 from models.stages.core import open_stages
 from models.stages.duo import ScoreDuo
 from pipelines.console.progress import ConsoleProgress
@@ -31,7 +31,7 @@ class Pairs(NamedTuple):
 
     plan: Plan
     stage: ScoreDepths
-    mono: LaterStage
+    mono: Stage
     duo: ScoreDuo
 
 
@@ -50,7 +50,7 @@ def depths_plan(runs: PlanRuns, k0s: Sequence[int], k1s: Sequence[int]) -> Pairs
     plan, ranking = runs.plan, [stage for stage in runs.stages if stage.ranks]
     place = next((place for place, stage in enumerate(ranking) if isinstance(stage, ScoreDuo)), 0)
     mono, duo = ranking[place - 1], ranking[place]
-    if not isinstance(mono, LaterStage) or not isinstance(duo, ScoreDuo):
+    if not mono.reads or not isinstance(duo, ScoreDuo):
         raise ConfigError(
             f"{plan.output} has no duo after a stage that scores docs one by one, and figure 4 is "
             "about both: leave out --score-missing"
@@ -104,7 +104,7 @@ def count_missing(pairs: Pairs, runs: PlanRuns) -> tuple[int, int]:
     """
     launcher = Launcher(pairs.plan, runs.config, ConsoleProgress(quiet=True))
     missing = sum(
-        pairs.stage.count(shard_inputs(pairs.stage, task)).inferences
+        pairs.stage.count(shard_inputs(pairs.stage, task))
         for task in launcher.open_tasks(pairs.plan.stages[-1])
     )
     asked = 0

@@ -27,14 +27,14 @@ from models.scoring.mono import known_mono, prepare_mono
 from models.stages.base import Key
 from models.stages.compute import ShardInputs
 from models.stages.planning import Planning
-from models.stages.scoring import ScoringStage
+from models.stages.scoring import ModelStage
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreMono(ScoringStage):
+class ScoreMono(ModelStage):
     """Scores the docs that it receives one by one, or each of their segments.
 
-    `ScoringStage.compute` prepares the inputs, scores them and makes the part.
+    `ModelStage.compute` prepares the inputs, scores them and makes the part.
     """
 
     type_name = "mono"

@@ -22,7 +22,6 @@ from beamrank.formats.rejects import Rejects
 from beamrank.formats.run_writer import FORMATS
 from beamrank.formats.topics import read_topics
 from beamrank.notes import Note, Progress, Silent
-from beamrank.ranking.input_layout import InputLimits
 from beamrank.section import SELF
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import check_regular, temporary_name
@@ -97,7 +96,7 @@ def _decide(
     # Before libraries of models are loaded: millions of topics need the memory.
     shards = cut_shards(topics, config.shards, consume=True)
     pa.default_memory_pool().release_unused()
-    checkpoints, limits = read_checkpoints(config), InputLimits(**config.input.model_dump())
+    checkpoints, limits = read_checkpoints(config), config.input.limits
     instructions = list(dict.fromkeys(shards.topics.instructions))
     models = [each for each in checkpoints.values() if isinstance(each, Checkpoint)]
     for checkpoint in models:
@@ -105,7 +104,7 @@ def _decide(
     for checkpoint in models if builds else ():
         for warning in (
             *warnings_of(checkpoint),
-            *input_warnings(checkpoint, config.input.model_dump()),
+            *input_warnings(checkpoint, limits._asdict()),
         ):
             console.warn(warning)
     list_units(config.corpus)
