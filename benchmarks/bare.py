@@ -15,7 +15,7 @@ from models.lucene.build import build_index
 from models.scoring.backends.torch import resolve_device
 from models.stages.attempt import shard_inputs
 from models.stages.core import open_stage
-from models.stages.scoring import ScoringStage
+from models.stages.scoring import ModelStage
 from pipelines.console.progress import ConsoleProgress
 from pipelines.runs.run_files import write_runs
 from pipelines.shares import Share, ShareLauncher
@@ -49,7 +49,7 @@ def scoring_seconds(output: Path, kind: str, shards: int) -> tuple[float, float]
     """
     plan = read_plan(str(output))
     stage = open_stage(plan.stages, kind)
-    assert isinstance(stage, ScoringStage)
+    assert isinstance(stage, ModelStage)
     tasks = plan.tasks(plan.stage(kind), [sealed(plan, name) for name in stage.inputs])
     # A run has imported torch long before it loads a model.
     resolve_device(stage.device)

@@ -18,7 +18,7 @@ _TESTED = {
     "beamrank.corpora": ("test_formats:BLOCKS",),
     "beamrank.qrels": ("test_formats:TOY_QRELS",),
     "beamrank.run_formats": ("test_formats:TOY_RUN",),
-    "beamrank.stages": ("test_stage:Listwise", "test_stage:Dense"),
+    "beamrank.stages": ("test_text_stage:Overlap", "test_stage:Dense"),
     "beamrank.topics": ("test_formats:COLON",),
 }
 _HEAD = """# Hooks
@@ -134,8 +134,11 @@ def _signatures(
         home, node = source.find(name) or (source, None)
         if node is None or name == "Registry":
             continue
-        before = shown.setdefault(name, hook.group)
-        if before != hook.group:
+        before = shown.get(name)
+        shown.setdefault(name, hook.group)
+        if before == hook.group:
+            continue
+        if before is not None:
             yield f"`{name}`: see [{before}](#{before.replace('.', '')})."
         elif isinstance(node, ast.ClassDef):
             yield _code(_stub(home, node))

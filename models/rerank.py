@@ -20,8 +20,8 @@ from beamrank.config.cascade import (
     parse_stage,
     section_of_stage,
 )
-from beamrank.config.run import JobConfig, RunConfig
-from beamrank.config.stages import FirstStageConfig, ModelConfig
+from beamrank.config.run import JobConfig, RunConfig, RunInputConfig
+from beamrank.config.stages import FirstStageConfig
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.checks import check_ids_of_query
 from beamrank.formats.run_order import Run
@@ -39,6 +39,8 @@ from models.stages.compute import ShardInputs
 from models.stages.core import stage_class
 from models.stages.given_run import GivenRun
 from models.stages.planning import Planning, PlanningProgress
+from models.stages.scoring import kind_of
+from models.stages.texts import TEXTS, CutTexts, PassTexts
 
 _SHOWN = 5
 _log = logging.getLogger(__name__)
@@ -71,8 +73,13 @@ class Cascade(NamedTuple):
         stages: list[Any] = [GivenRun(run_digest="", k=sys.maxsize, url="")]
         read = [0]
         for own in later:
-            planning, model = replace(_PLANNING, before=tuple(stages)), models.get(own.name)
-            if model is not None:
+            kind, model = stage_class(own.kind), models.get(own.name)
+            planning = replace(_PLANNING, before=tuple(stages))
+            if model is None:
+                checkpoints = {own.name: kind.read_checkpoint(own, planning.config)}
+                tokens = {own.name: TEXTS} if kind.needs == TEXTS else {}
+                planning = replace(planning, checkpoints=checkpoints, tokens=tokens)
+            else:
                 planning = replace(
                     planning,
                     config=cast(RunConfig, model.job),
@@ -80,7 +87,7 @@ class Cascade(NamedTuple):
                     device=model.device,
                     tokens={own.name: tokens_name(model)},
                 )
-            (stage,) = stage_class(own.kind).planned(own, planning)
+            (stage,) = kind.planned(own, planning)
             stages.append(replace(stage, chain=tuple(stages)))
             if model is not None:
                 read.append(own.section.doc_tokens(stage.most_tokens))
@@ -257,6 +264,9 @@ def _tables(
         name: tokenize_shard(tokenizer, queries, some, texts, cascade.doc_tokens)
         for name, tokenizer in tokenizers.items()
     }
+    if any(stage.needs == TEXTS for stage in later):
+        most = RunInputConfig().max_text_bytes
+        tokens[TEXTS] = tokenize_shard(CutTexts(), queries, some, texts, most, PassTexts.schema)
     return {first.name: candidates, **tokens}
 
 
@@ -268,11 +278,11 @@ def _sections(
     try:
         for entry in cascade:
             kind, settings = one_stage(entry)
-            section, model = section_of_stage(kind), settings.get("checkpoint")
+            section, model = section_of_stage(kind), None
             if issubclass(section, FirstStageConfig) or section.deepens:
                 raise ValueError(f"{kind} cannot be ranked in memory: leave it out")
-            if issubclass(section, ModelConfig):
-                settings["checkpoint"] = ""
+            if stage_class(kind).needs == "tokens":
+                model, settings["checkpoint"] = settings.get("checkpoint"), ""
             stages.append((parse_stage({kind: settings}), model))
         check_names([stage for stage, _ in stages])
     except ValueError as error:
@@ -281,7 +291,7 @@ def _sections(
 
 
 def _load(model: str | Reranker, own: ConfiguredStage, options: RerankerOptions) -> Reranker:
-    kind, name = cast(RerankerKind, own.kind), own.name
+    kind, name = cast(RerankerKind, kind_of(stage_class(own.kind))), own.name
     instruction: str | None = getattr(own.section, "instruction", None)
     if instruction is not None:
         options = {**options, "instruction": instruction}

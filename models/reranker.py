@@ -228,20 +228,22 @@ def _numbered(texts: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
 
 
 def tokenize_shard(
-    tokenizer: Tokenizer,
+    tokenizer: Any,
     queries: Mapping[str, str],
     candidates: pa.Table,
     texts: Mapping[str, str],
     most: int,
+    schema: pa.Schema | None = None,
 ) -> pa.Table:
-    """The queries of a shard with the first tokens of their candidates' texts: `schemas.tokenized`.
+    """The queries of a shard with the first tokens of their candidates' texts: `schemas.tokenized`,
+    or another schema with what its encoder makes.
 
     `candidates` are `schemas.CANDIDATES`, the queries in the same order.
     """
     row_of = {doc_id: row for row, doc_id in enumerate(texts)}
     topics, docs = list(queries.values()), list(texts.values())
     return tokenized_table(
-        tokenized_schema(tokenizer),
+        schema or tokenized_schema(tokenizer),
         list(queries),
         Texts.of(tokenizer.encode_queries(topics, most).ids, topics),
         candidates,

@@ -4,9 +4,9 @@ import logging
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import apache_beam as beam
 
@@ -51,6 +51,8 @@ from transforms.shards import SpreadTasks, TaskFile
 
 _log = logging.getLogger(__name__)
 RETRIES = 2
+# Of a stage, by shard.
+Receipts: TypeAlias = Sequence[Receipt] | Mapping[int, Receipt]
 _REMOTE_POLL_SECONDS = 5.0
 
 
@@ -114,15 +116,14 @@ class Launcher:
             PreflightError: an input is not sealed.
             BeamrankError: the job failed; its finished shards are kept.
         """
-        before = [self._sealed(stage, name) for name in stage.inputs]
-        digests = self.plan.shard_digests(stage, before)
+        by_shard, before = self._digests(stage)
+        digests = tuple(by_shard.values())
         folder, start = self.plan.folder(stage.name), time.monotonic()
         sealed = folder.seal(stage.name, digests)
         if sealed is not None:
             self.console.note(f"{stage.name}: all {len(digests)} shards are already complete")
             return self._accept(stage, sealed)
-        by_shard = dict(enumerate(digests))
-        tasks = self._open_tasks(stage, by_shard, [each.receipts for each in before])
+        tasks = self._open_tasks(stage, by_shard, before)
         try:
             self._retrying(
                 stage.name,
@@ -175,6 +176,23 @@ class Launcher:
             self._retrying(RUNS, tasks, run, write.done)
         last.sweep(digests)
 
+    def _digests(self, stage: StageRecord) -> tuple[dict[int, str], list[Receipts]]:
+        """The digests of the shards that are this process's, in their order, and the receipts of
+        the stages that this one reads, by shard.
+        """
+        before, of_all = self._before(stage), self.plan.digest_of_all(stage)
+        digests = {
+            shard: self.plan.shard_digest(stage, shard, [of[shard] for of in before], of_all)
+            for shard in self._own_shards()
+        }
+        return digests, before
+
+    def _own_shards(self) -> Sequence[int]:
+        return range(len(self.plan.shards))
+
+    def _before(self, stage: StageRecord) -> list[Receipts]:
+        return [self._sealed(stage, name).receipts for name in stage.inputs]
+
     def _sealed(self, stage: StageRecord, name: str) -> Manifest:
         """A sealed stage that this one reads."""
         manifest = self.plan.seal(name)
@@ -189,7 +207,7 @@ class Launcher:
         self,
         stage: StageRecord,
         digests: Mapping[int, str],
-        before: Sequence[Sequence[Receipt] | Mapping[int, Receipt]],
+        before: Sequence[Receipts],
     ) -> Sequence[ShardTask]:
         """The shards that have no receipt yet, with the parts of earlier runs that hold their
         scores. `before` are the receipts of the stages that it reads, by shard.
@@ -215,7 +233,7 @@ class Launcher:
     def _check_inferences(self, stage: StageRecord, tasks: Sequence[ShardTask], most: int) -> None:
         """Counts what is not reused, and raises BeamrankError where it is too much."""
         work = self._stages[stage.name]
-        self._inferences += sum(work.count(shard_inputs(work, task)).inferences for task in tasks)
+        self._inferences += sum(work.count(shard_inputs(work, task)) for task in tasks)
         if self._inferences > most:
             raise BeamrankError(
                 f"{stage.name} was not started: after reuse the run makes {self._inferences:,} "
@@ -292,9 +310,29 @@ class Launcher:
                 return
             room_bytes = shuffle_room(self.runner, self.beam_flags)
             list_needed = self.wait and self.runner not in IN_MEMORY
+            others = self._made_beside(stage) if work.does == "join" else {}
+            tasks = [
+                replace(task, beside=tuple((each, of[task.shard]) for each, of in others.values()))
+                for task in tasks
+            ]
             Jobs(run_job, room_bytes, list_needed, bar).scatter(
-                work, self.plan, self.config, tasks, in_order
+                *(work, self.plan, self.config, tasks, in_order),
+                [self._stages[name] for name in others],
             )
+
+    def _made_beside(self, stage: StageRecord) -> dict[str, tuple[StageFolder, dict[int, str]]]:
+        """The later stages that the scan of the corpus for one makes too, with the digests of their
+        shards; none where it is not waited for.
+        """
+        place = self.plan.stages.index(stage) + 1 if self.wait else len(self.plan.stages)
+        others = {}
+        for other in self.plan.stages[place:]:
+            if other.corpus_digest is not None:
+                digests, _ = self._digests(other)
+                folder = self.plan.folder(other.name)
+                if len(folder.discard_broken(digests)) < len(digests):
+                    others[other.name] = folder, digests
+        return others
 
     def _run_job(
         self,

@@ -18,8 +18,8 @@ from beamrank.join.doc_hashes import RANGE_BYTES, NeededList, count_ranges, list
 from models.stages.attempt import scatter_here
 from models.stages.corpus_scan import CorpusScan, NeededRanges, UnitFile
 from models.stages.given_run import GivenRun, RunScan
+from models.stages.join_docs import JoinDocs
 from models.stages.scatter import Scatter
-from models.stages.tokenize import TokenizeDocs
 from pipelines.console.progress import Bar, Scan
 
 
@@ -41,16 +41,18 @@ class Jobs:
 
     def scatter(
         self,
-        stage: GivenRun | TokenizeDocs,
+        stage: GivenRun | JoinDocs,
         plan: Plan,
         config: JobConfig,
         tasks: Sequence[ShardTask],
         digests: Sequence[str],
+        beside: Sequence[JoinDocs] = (),
     ) -> None:
         """Does the open shards of a stage: a small run here, all else by one job, or by several
         where one cannot send all bytes.
 
-        `digests` are those of all shards, by which the files of a job are named.
+        `digests` are those of all shards, by which the files of a job are named. The stages
+        `beside` it are made by the same scan.
         """
         folder, prefix = plan.folder(stage.name), listing.tasks_prefix(digests)
         scatter: Scatter
@@ -66,7 +68,8 @@ class Jobs:
             needed = self._needed(
                 stage, tasks, listing.needed_prefix(digests, [task.digest for task in tasks])
             )
-            scatter = CorpusScan(stage, folder, needed, units)
+            joins = tuple((join, plan.folder(join.name)) for join in (stage, *beside))
+            scatter = CorpusScan(joins, needed, units)
         passes = shuffle_passes(scatter.sent_bytes(), len(tasks), self.room_bytes)
         if passes > 1:
             self.bar.note(
@@ -80,7 +83,7 @@ class Jobs:
             scan = Scan(watch_scans(folder.url), scatter.count, before, total, noun)
             self.run(some, scatter.for_shards([task.shard for task in some]), scan)
 
-    def _needed(self, stage: TokenizeDocs, tasks: Sequence[ShardTask], prefix: str) -> NeededList:
+    def _needed(self, stage: JoinDocs, tasks: Sequence[ShardTask], prefix: str) -> NeededList:
         """The list of the docs that the shards need, a file for each range of their hash.
 
         This process writes it where it fits in one file or no job may; one range at a time is in

@@ -19,7 +19,7 @@ from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.notes import counted
 from models.stages.attempt import done_here
 from pipelines.console.progress import Scan
-from pipelines.launcher import Launcher, incomplete
+from pipelines.launcher import Launcher, Receipts, incomplete
 from pipelines.plan.changes import plan_changes
 from pipelines.runners.options import Runner
 from pipelines.runners.watchdog import watch
@@ -90,12 +90,7 @@ class ShareLauncher(Launcher):
     def run_stage(self, stage: StageRecord) -> None:
         """Runs the shards of the share that have no receipt."""
         folder, start = self.plan.folder(stage.name), time.monotonic()
-        before = [self._of_stages[name] for name in stage.inputs]
-        of_all = self.plan.digest_of_all(stage)
-        digests = {
-            shard: self.plan.shard_digest(stage, shard, [each[shard] for each in before], of_all)
-            for shard in self.share.of(len(self.plan.shards))
-        }
+        digests, before = self._digests(stage)
         tasks = self._open_tasks(stage, digests, before)
         try:
             if tasks:
@@ -113,6 +108,12 @@ class ShareLauncher(Launcher):
             # Before anything is scored, and not once more by `finish`.
             self._check_corpus(stage)
             self._accepted.add(stage.name)
+
+    def _own_shards(self) -> Sequence[int]:
+        return self.share.of(len(self.plan.shards))
+
+    def _before(self, stage: StageRecord) -> list[Receipts]:
+        return [self._of_stages[name] for name in stage.inputs]
 
     def look(self, *_: object) -> tuple[set[int], object]:
         return self._done.copy(), None

@@ -40,6 +40,7 @@ from beamrank.storage.documents import (
 # How all tables are written.
 PARQUET: Mapping[str, Any] = {"compression": "zstd", "write_statistics": False}
 ROW_GROUP_ROWS = 1 << 16
+GROUP_BYTES = 1 << 30
 
 # The digests of all shards, in order, or of some by shard.
 ShardDigests = Iterable[str] | Mapping[int, str]
@@ -131,7 +132,10 @@ def arithmetic_digest(machine: Machine, backend: str) -> str:
 def part_bytes(table: Any) -> bytes:
     """A table as Parquet; the same table gives the same bytes."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=ROW_GROUP_ROWS, **PARQUET)
+    rows = ROW_GROUP_ROWS
+    if table.nbytes > GROUP_BYTES:
+        rows = max(1, min(rows, table.num_rows * GROUP_BYTES // table.nbytes))
+    pq.write_table(table, sink, row_group_size=rows, **PARQUET)
     return bytes(sink.getvalue())
 
 

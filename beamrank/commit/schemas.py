@@ -48,6 +48,10 @@ MONO = required(
 DUO = required(query_id=pa.string(), doc_ids=pa.list_(pa.string()), scores=pa.list_(pa.float32()))
 
 
+# The place of what is stored of docs among the columns of `tokenized` and of `TEXTS`.
+DOCS = 4
+
+
 def token_type(vocab_size: int) -> Any:
     """The narrowest unsigned type that holds every id of a vocabulary."""
     return pa.uint16() if vocab_size <= 1 << 16 else pa.uint32()
@@ -79,16 +83,41 @@ def tokenized(vocab_size: int, instructions: bool = False) -> Any:
     )
 
 
-class Texts(NamedTuple):
-    """The token ids of n texts, as a list array, and TEXT_DIGEST[n]."""
+# One row: a query with its ranked candidates and their texts, cut; digests are of texts that are
+# not cut, and lengths in bytes.
+TEXTS = required(
+    query_id=pa.string(),
+    query=pa.large_string(),
+    doc_ids=pa.list_(pa.string()),
+    ranks=pa.list_(pa.int32()),
+    doc_texts=pa.list_(pa.large_string()),
+    query_digest=TEXT_DIGEST,
+    doc_digests=pa.list_(TEXT_DIGEST),
+    doc_lengths=pa.list_(pa.int32()),
+)
 
-    tokens: Any
+
+class Texts(NamedTuple):
+    """What is stored of n texts, their token ids as a list array or strings, and TEXT_DIGEST[n]."""
+
+    contents: Any
     digests: Any
 
     @classmethod
-    def of(cls, tokens: Any, texts: Sequence[str]) -> Self:
-        """Texts with their tokens."""
-        return cls(tokens, pa.array(text_digests(texts), TEXT_DIGEST))
+    def of(cls, contents: Any, texts: Sequence[str]) -> Self:
+        """Texts with what is stored of them."""
+        return cls(contents, pa.array(text_digests(texts), TEXT_DIGEST))
+
+    @property
+    def lengths(self) -> Any:
+        """int32[n], in tokens or bytes."""
+        strings = pa.types.is_large_string(self.contents.type)
+        lengths = (pc.binary_length if strings else pc.list_value_length)(self.contents)
+        return lengths.cast(pa.int32())
+
+    def take(self, rows: Any) -> "Texts":
+        """The texts of some rows."""
+        return Texts(*(each.take(rows) for each in self))
 
 
 class Vocabulary(Protocol):
@@ -146,10 +175,10 @@ def tokenized_table(
     docs: "Texts",
     rows: npt.NDArray[np.int64],
 ) -> pa.Table:
-    """The queries of a shard with the tokens of their candidates.
+    """The queries of a shard with the tokens, or texts, of their candidates.
 
     Args:
-        schema: `tokenized`, with the metadata of the table.
+        schema: `tokenized`, with the metadata of the table, or `TEXTS`.
         query_ids: the queries; a query without candidates keeps its row.
         queries: their texts, in the same order.
         candidates: `CANDIDATES`, the queries in the same order, each one's candidates by rank.
@@ -162,21 +191,12 @@ def tokenized_table(
     )
     counts = np.bincount(numbers, minlength=len(query_ids))
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    doc_tokens = docs.tokens.take(pa.array(rows))
-    of_candidates = {
-        "doc_ids": candidates["doc_id"].combine_chunks(),
-        "ranks": candidates["rank"].combine_chunks(),
-        "doc_tokens": doc_tokens,
-        "doc_digests": docs.digests.take(pa.array(rows)),
-        "doc_lengths": pc.list_value_length(doc_tokens),
-    }
-    columns = {
-        "query_id": query_ids,
-        "query_tokens": queries.tokens,
-        "query_digest": queries.digests,
-        **{
-            name: pa.ListArray.from_arrays(offsets, values)
-            for name, values in of_candidates.items()
-        },
-    }
-    return pa.table({name: columns[name] for name in schema.names}, schema=schema)
+    docs = docs.take(pa.array(rows))
+    doc_ids, ranks = (candidates[name].combine_chunks() for name in ("doc_id", "rank"))
+    of_docs = (
+        pa.ListArray.from_arrays(offsets, values)
+        for values in (doc_ids, ranks, docs.contents, docs.digests, docs.lengths)
+    )
+    doc_ids, ranks, contents, *named = of_docs
+    columns = [query_ids, queries.contents, doc_ids, ranks, contents, queries.digests, *named]
+    return pa.table(columns, schema=schema)

@@ -180,6 +180,8 @@ class ShardTask:
         rows: the shard's, for a stage that reads rows of a file.
         reusable: the parts of earlier runs with scores of the shard's queries, in the order in
             which they are read.
+        beside: the folders of other stages whose parts are made of the same rows of a scan, each
+            with the digest that the shard's receipt there must have.
     """
 
     folder: StageFolder
@@ -189,6 +191,7 @@ class ShardTask:
     inputs: tuple[InputPart, ...] = ()
     rows: RowRange | None = None
     reusable: tuple[ReusablePart, ...] = ()
+    beside: tuple[tuple[StageFolder, str], ...] = ()
 
     def receipt(self) -> Receipt | None:
         """The receipt, if the shard has one that counts."""

@@ -96,6 +96,13 @@ class JobConfig(Section):
     """A job in which no shard makes progress for so long is stopped."""
 
 
+class RunInputConfig(InputConfig):
+    """The inputs of the stages of a run."""
+
+    max_text_bytes: Positive = 1 << 14
+    """Of a text, for stages that read texts and no tokens; a longer one is cut."""
+
+
 class RunConfig(JobConfig):
     """Everything that a run needs to know. See docs/reference/configuration.md."""
 
@@ -137,6 +144,8 @@ class RunConfig(JobConfig):
     `--stage`, and its address in `--set NAME.k=20`: at most 100 bytes, and no name that beamrank
     uses in an output, such as `runs` or `report`.
     """
+    input: RunInputConfig = RunInputConfig()
+    """How inputs of models are laid out, and how long texts are."""
 
     @field_validator("run_tag")
     @classmethod

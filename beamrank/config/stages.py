@@ -11,7 +11,7 @@ from beamrank.formats.run_order import Ties
 from beamrank.formats.runs import FORMATS as RUN_FORMATS
 from beamrank.plugins import Registry
 from beamrank.ranking.aggregation import METHODS
-from beamrank.ranking.input_layout import SegmentPooling, Truncation
+from beamrank.ranking.input_layout import InputLimits, SegmentPooling, Truncation
 from beamrank.section import CheckpointName, OneOf, Path, PathOrSelf, Paths, Positive, Section
 from beamrank.sources import is_named
 from beamrank.storage.documents import validated
@@ -71,6 +71,11 @@ class InputConfig(Section):
     """Tokens, special tokens included."""
     max_length: Annotated[int, Field(ge=8)] = 512
     """Tokens, special tokens included; at most the positions of the checkpoint."""
+
+    @property
+    def limits(self) -> InputLimits:
+        """The rule and the lengths."""
+        return InputLimits(self.truncation, self.max_query_length, self.max_length)
 
     @model_validator(mode="after")
     def _check_room(self) -> Self:

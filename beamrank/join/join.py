@@ -2,14 +2,14 @@
 (docs/internals/join.md).
 
 The needed docs are listed (`beamrank.join.doc_hashes`) with the query shards that need each. Every
-corpus unit is filtered against them by binary search, and only tokens of needed docs travel to the
-shards, where they are matched by doc_id exactly: a hash that collides costs a few bytes, never a
-wrong doc.
+corpus unit is filtered against them by binary search, and only what stages store of needed docs
+travels to the shards, where docs are matched by doc_id exactly: a hash that collides costs a few
+bytes, never a wrong doc.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import starmap
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,40 +32,24 @@ class MissingDoc(NamedTuple):
 
 
 class JoinedShard(NamedTuple):
-    """A shard's queries with their candidates' tokens (schemas.tokenized), and counts."""
+    """A shard's queries with their candidates' tokens or texts, and counts."""
 
     table: pa.Table
     missing: tuple[MissingDoc, ...]
     truncated_docs: int
 
 
-def doc_tokens_schema(token: pa.DataType) -> pa.Schema:
-    """The rows of the shuffle: a needed doc's tokens, and its place in the corpus (unit number,
-    position).
+def sent_docs(*contents: pa.DataType) -> pa.Schema:
+    """The rows of the shuffle: a needed doc, its place in the corpus (unit number, position), and
+    what stages of these types of contents store of it, each with whether it is cut.
     """
-    return required(
-        doc_id=pa.string(),
-        unit=pa.int32(),
-        position=pa.int64(),
-        digest=TEXT_DIGEST,
-        tokens=pa.list_(token),
-        truncated=pa.bool_(),
-    )
-
-
-def doc_tokens(
-    schema: pa.Schema,
-    doc_ids: Sequence[str],
-    unit: int,
-    positions: Sequence[int],
-    texts: Texts,
-    truncated: Any,
-) -> pa.RecordBatch:
-    """The rows of some docs of one unit of the corpus: `doc_tokens_schema`."""
-    units = np.full(len(doc_ids), unit)
-    return pa.record_batch(
-        [doc_ids, units, positions, texts.digests, texts.tokens, truncated], schema=schema
-    )
+    of_stages = {
+        f"{name}{number}": each
+        for number, kind in enumerate(contents)
+        for name, each in (("contents", kind), ("truncated", pa.bool_()))
+    }
+    place = {"doc_id": pa.string(), "unit": pa.int32(), "position": pa.int64()}
+    return required(**place, digest=TEXT_DIGEST, **of_stages)
 
 
 def by_shard(
@@ -92,18 +76,20 @@ def join_shard(
     docs: pa.Table,
     place: Callable[[int, int], str],
     of_queries: bool = False,
+    number: int = 0,
 ) -> JoinedShard:
     """Puts a shard's parts together.
 
     Args:
-        schema: `schemas.tokenized`, with the metadata of the part.
+        schema: `schemas.tokenized`, with the metadata of the part, or `schemas.TEXTS`.
         query_ids: the shard's queries, sorted; one without candidates keeps its row.
         queries: their texts, in the same order.
         candidates: `schemas.CANDIDATES`, sorted by query_id and rank.
-        docs: `doc_tokens_schema`, in any order, docs that no candidate names (hash collisions)
+        docs: `sent_docs`, in any order, docs that no candidate names (hash collisions)
             among them.
         place: puts a unit number and a position into words.
         of_queries: whether `docs` has `doc_keys` in place of doc_ids.
+        number: the stage's, among those that `docs` has contents for.
 
     Returns:
         The joined rows; candidates whose doc is not among `docs` are left out and listed as
@@ -126,11 +112,10 @@ def join_shard(
         missing.setdefault(candidate["doc_id"], candidate["query_id"])
     joined = candidates.filter(pc.invert(is_missing))
     numbers = rows.drop_null().to_numpy().astype(np.int64)
-    texts = Texts(docs["tokens"].combine_chunks(), docs["digest"].combine_chunks())
+    texts = Texts(docs[f"contents{number}"].combine_chunks(), docs["digest"].combine_chunks())
     table = tokenized_table(schema, query_ids, queries, joined, texts, numbers)
-    return JoinedShard(
-        table, tuple(starmap(MissingDoc, missing.items())), pc.sum(docs["truncated"]).as_py() or 0
-    )
+    truncated = pc.sum(docs[f"truncated{number}"]).as_py() or 0
+    return JoinedShard(table, tuple(starmap(MissingDoc, missing.items())), truncated)
 
 
 def candidate_keys(candidates: pa.Table, of_queries: bool) -> list[str]:

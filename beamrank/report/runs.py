@@ -256,7 +256,7 @@ class PlanRuns:
         truncated = [
             (stage, self._truncated(parts, stage, query_id))
             for stage in self.stages
-            if stage.ranks and stage.tokens in self.manifests
+            if stage.ranks and stage.needs == "tokens" and stage.tokens in self.manifests
         ]
         completed = []
         for view in views:

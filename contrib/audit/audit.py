@@ -23,8 +23,7 @@ from beamrank.machine import Machine, describe_machine, is_cuda
 from beamrank.storage import files as storage
 from beamrank.storage.documents import digest
 from models.stages.attempt import run_shard, shard_inputs
-from models.stages.base import LaterStage
-from models.stages.scoring import ModelStage
+from models.stages.base import Stage
 
 CONFIDENCE = 0.95
 
@@ -108,7 +107,7 @@ def most_wrong(wrong: int, audited: int, shards: int) -> int:
 
 
 def audit_stage(
-    plan: Plan, stage: ModelStage, manifests: Mapping[str, Manifest], shards: Sequence[int]
+    plan: Plan, stage: Stage, manifests: Mapping[str, Manifest], shards: Sequence[int]
 ) -> Iterator[CheckedShard]:
     """Scores some shards of a finished stage again.
 
@@ -139,21 +138,20 @@ def audit_stage(
             storage.remove(computed.part_url(again))
 
 
-def _alike(
-    then: Machine | None, here: Machine, stage: ModelStage, receipts: Sequence[Receipt]
-) -> bool:
+def _alike(then: Machine | None, here: Machine, stage: Stage, receipts: Sequence[Receipt]) -> bool:
     """Whether two machines give the same bits; on a GPU batches decide too, and those that memory
     cut differ.
     """
-    if then is None or then.arithmetic(stage.backend) != here.arithmetic(stage.backend):
+    backend, device = (stage.keys.get(name, "") for name in ("backend", "device"))
+    if then is None or then.arithmetic(backend) != here.arithmetic(backend):
         return False
     cut = any(receipt.counts.get("halvings") for receipt in receipts)
-    return not is_cuda(stage.device) or (set(then.gpus) == set(here.gpus) and not cut)
+    return not is_cuda(device) or (set(then.gpus) == set(here.gpus) and not cut)
 
 
 def _compare(
     shard: int,
-    stage: ModelStage,
+    stage: Stage,
     task: ShardTask,
     stored: pa.Table,
     computed: pa.Table,
@@ -171,9 +169,7 @@ def _compare(
     changes = np.abs(one[different].astype(np.float64) - other[different])
     reranked: tuple[str, ...] = ()
     if len(changes) and stage.ranks:
-        parts = (
-            stage.parts_before(shard_inputs(stage, task)) if isinstance(stage, LaterStage) else None
-        )
+        parts = stage.parts_before(shard_inputs(stage, task)) if stage.reads else None
         before = None if parts is None else parts.rankings(parts.stages[-1].name)
         orders = [
             {

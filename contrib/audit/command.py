@@ -98,8 +98,9 @@ class Audit:
 
 
 def _model(stage: AuditedStage) -> str:
-    checkpoint = f"checkpoint {stage.checkpoint[:SHORT]}, {stage.dtype}, {stage.device}"
-    return f"{stage.stage} ({checkpoint}), {counted(stage.scores, 'score')}"
+    checkpoint = stage.checkpoint and f"checkpoint {stage.checkpoint[:SHORT]}"
+    settings = ", ".join(filter(None, (checkpoint, stage.dtype, stage.device)))
+    return f"{stage.stage} ({settings or 'no model'}), {counted(stage.scores, 'score')}"
 
 
 def audit(
@@ -126,7 +127,7 @@ def audit(
     stages = [
         stage
         for stage in open_stages(plan.stages)
-        if isinstance(stage, ModelStage) and stage.name in manifests
+        if (stage.input_docs or isinstance(stage, ModelStage)) and stage.name in manifests
     ]
     for record in plan.stages:
         if record.name not in manifests:
@@ -140,8 +141,8 @@ def audit(
     results = []
     # A process holds one model: a stage is done before the next.
     for stage in stages:
-        settings = (stage.checkpoint_digest, stage.dtype, stage.device, stage.backend, stage.kernel)
-        result = AuditedStage(stage.name, *settings)
+        names = ("checkpoint_digest", "dtype", "device", "backend", "kernel")
+        result = AuditedStage(stage.name, *(stage.keys.get(name, "") for name in names))
         with console.events(), console.bar(stage.name) as bar:
             for checked in audit_stage(plan, stage, manifests, drawn):
                 result.shards.append(checked)

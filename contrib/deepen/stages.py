@@ -27,7 +27,7 @@ from beamrank.ranking.rankings import Floats, Rankings, rank_docs
 from beamrank.ranking.variants import Depths
 from beamrank.section import Positive
 from models.scoring.answers import Answered
-from models.stages.base import Key, LaterStage, Stage
+from models.stages.base import Key, Stage
 from models.stages.compute import Computed, ShardInputs
 from models.stages.mono import ScoreMono
 from models.stages.planning import Planning
@@ -97,7 +97,7 @@ class DeeperConfig(StageConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Deciding(LaterStage):
+class _Deciding(Stage):
     """A stage that decides for another, which it `prepares`, and ranks nothing."""
 
     section = StageConfig
@@ -241,10 +241,6 @@ class ScoreDeeper(ScoreMono):
             "inferences": own.section.inferences,
         }
         return gaps, depths, cls(**shared, **deeper)
-
-    @property
-    def kind(self) -> str:
-        return ScoreMono.type_name
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.stages import StageConfig
 from beamrank.errors import ConfigError
 from beamrank.formats.rejects import Rejects
-from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import BadRow
 from beamrank.storage.digested import RowRange
 from contrib.pairs.config import ScoreConfig
@@ -39,6 +38,8 @@ class ScorePairs(ModelStage):
     section = StageConfig
     name = "scores"
     ranks = False
+    needs = None
+    input_docs = 0
     reads_input = True
 
     checkpoint_digest: Annotated[str, Key("checkpoint")]
@@ -60,7 +61,7 @@ class ScorePairs(ModelStage):
             PreflightError: the checkpoint's tokenizer cannot be used.
         """
         tokenizer = tokenizer_of(checkpoint)
-        checkpoint.check_limits(tokenizer, InputLimits(**config.input.model_dump()))
+        checkpoint.check_limits(tokenizer, config.input.limits)
         return cls(
             columns=file.kind,
             id_type=str(file.id_type),

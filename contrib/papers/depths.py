@@ -20,11 +20,11 @@ from models.scoring.engine import Prepared
 from models.stages.base import Key
 from models.stages.compute import ShardInputs
 from models.stages.duo import ScoreDuo
-from models.stages.scoring import ScoringStage
+from models.stages.scoring import ModelStage
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreDepths(ScoringStage):
+class ScoreDepths(ModelStage):
     """Compares the best `k` docs of each query among the first k0, for each of `k0s`.
 
     Its plan has the other stages of a finished run, whose scores of pairs it reuses.
@@ -49,12 +49,8 @@ class ScoreDepths(ScoringStage):
     @classmethod
     def after(cls, duo: ScoreDuo, k0s: tuple[int, ...], k: int) -> Self:
         """The stage that compares with the model of a run's own; `k` is the largest k1."""
-        shared = {field.name: getattr(duo, field.name) for field in fields(ScoringStage)}
+        shared = {field.name: getattr(duo, field.name) for field in fields(ModelStage)}
         return cls(**{**shared, "k": k, "own_name": DEPTHS}, k0s=k0s)
-
-    @property
-    def kind(self) -> str:
-        return ScoreDuo.type_name
 
     def known_answers(self, part: pa.Table, tokens: pa.Table) -> Answers:
         return known_duo(part, tokens, self.most_tokens)

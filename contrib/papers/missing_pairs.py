@@ -4,7 +4,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from beamrank.commit.owner import open_run_log
 from beamrank.commit.plan import Plan
@@ -14,7 +14,7 @@ from beamrank.logs import run_log
 from beamrank.report.runs import PlanRuns
 from contrib.papers.depths import ScoreDepths
 from models.stages.attempt import shard_inputs
-from models.stages.base import LaterStage
+from models.stages.base import Stage
 from models.stages.core import open_stages
 from models.stages.duo import ScoreDuo
 from pipelines.console.progress import ConsoleProgress
@@ -32,7 +32,7 @@ class Pairs(NamedTuple):
 
     plan: Plan
     stage: ScoreDepths
-    mono: LaterStage
+    mono: Stage
     duo: ScoreDuo
 
 
@@ -48,10 +48,11 @@ def depths_plan(runs: PlanRuns, k0s: Sequence[int], k1s: Sequence[int]) -> Pairs
         ConfigError: no depth is left, or the run has no duo.
         PreflightError: mono is not finished.
     """
-    plan, ranking = runs.plan, [stage for stage in runs.stages if stage.ranks]
+    plan = runs.plan
+    ranking: list[Any] = [stage for stage in runs.stages if stage.ranks]
     place = next((place for place, stage in enumerate(ranking) if isinstance(stage, ScoreDuo)), 0)
     mono, duo = ranking[place - 1], ranking[place]
-    if not isinstance(mono, LaterStage) or not isinstance(duo, ScoreDuo):
+    if not mono.reads or not isinstance(duo, ScoreDuo):
         raise ConfigError(
             f"{plan.output} has no duo after a stage that scores docs one by one, and figure 4 is "
             "about both: leave out --score-missing"
@@ -110,7 +111,7 @@ def count_missing(pairs: Pairs, runs: PlanRuns) -> tuple[int, int]:
     done = plan.folder(record.name).receipts([task.digest for task in tasks])
     tasks = [task for task in tasks if task.shard not in done]
     reusing = Reuse(plan, runs.config.reuse).given_to(record, tasks, lambda _: None)
-    missing = sum(pairs.stage.count(shard_inputs(pairs.stage, task)).inferences for task in reusing)
+    missing = sum(pairs.stage.count(shard_inputs(pairs.stage, task)) for task in reusing)
     asked = 0
     for parts in runs.shards():
         for k0 in pairs.stage.k0s:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -132,7 +133,7 @@ def _earlier(stage: Any, task: ShardTask, inputs: ShardInputs) -> Iterator[Answe
     A part that cannot be used is left out and counted: its answers are computed again.
     """
     for part in task.reusable:
-        backend = part.stage.keys["backend"]
+        backend = part.stage.keys.get("backend", "")
         here = arithmetic_digest(describe_machine(), backend)
         count, reason = "parts_of_other_machines", "a different kind of machine computed it"
         if part.arithmetic == here or stage.any_processor:
@@ -158,8 +159,11 @@ def shards_here(stage: Stage, tasks: Sequence[ShardTask]) -> Iterator[int]:
 
 
 def gather_shard(scatter: Scatter, task: ShardTask, rows: Sequence[pa.RecordBatch]) -> int:
-    """The number of a shard once it has a receipt."""
-    return attempt(task, partial(scatter.gather, task, rows)).receipt.shard
+    """The number of a shard once it has a receipt, also in the folders beside the stage's."""
+    for folder, digest in ((task.folder, task.digest), *task.beside):
+        own = replace(task, folder=folder, digest=digest)
+        attempt(own, partial(scatter.gather, own, rows))
+    return task.shard
 
 
 def scatter_here(scatter: Scatter, tasks: Sequence[ShardTask]) -> Iterator[int]:

@@ -33,6 +33,8 @@ from models.scoring.answers import Answers
 from models.stages.compute import Computed, ShardInputs
 from models.stages.planning import Planning
 
+FIRST = "retrieve"
+"""The folder of the first stage, and its `--stage`."""
 RANKED_BY = "ranked_by"
 """The key of a later stage with `rank_keys` of the stages before it."""
 
@@ -42,11 +44,13 @@ class Key(NamedTuple):
 
     `name` is that of the configuration; names in braces are filled in from the stage. If the
     field's own name ends in `_digest`, the configuration has the path or name of the digested
-    content. A field that `selects` decides which inputs are scored, and not the score of an input.
+    content. A field that `selects` decides which inputs are scored, and not the score of an input;
+    one of `reranking` is a key only of a stage that `reads` others.
     """
 
     name: str
     selects: bool = False
+    reranking: bool = False
 
 
 class Worker(StrEnum):
@@ -61,6 +65,10 @@ class Worker(StrEnum):
 class Stage(ABC):
     """One stage of a run. Subclasses are frozen dataclasses that can be pickled, and import models
     when they run.
+
+    A stage after the first re-ranks the first `k` docs of the stage before. Its inputs are the
+    tokens or texts, where it needs any, then the parts of all stages that rank before it, which it
+    `reads`, in order; `chain` holds these stages (`models.stages.core.open_stages`).
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -74,8 +82,10 @@ class Stage(ABC):
     """
     ranks: ClassVar[bool] = True
     """Whether its parts yield rankings."""
-    tokens = ""
-    """The stage that makes its tokens; empty where it reads none."""
+    needs: ClassVar[Literal["tokens", "texts"] | None] = None
+    """What it reads of the docs that it receives, and of topics: `tokens`, of the tokenizer of its
+    checkpoint, or `texts`.
+    """
     waits_for = ""
     """The one of its inputs whose parts must all be there before any of its shards: `decided` reads
     them. Empty for none.
@@ -84,20 +94,43 @@ class Stage(ABC):
     worker: ClassVar[Worker] = Worker.CPU
     input_docs: ClassVar[int] = 0
     """How many docs an input of its model has; 0 for a stage without one."""
+    any_processor: ClassVar[bool] = False
+    """Whether it also reuses answers of different kinds of machines, whose last digits differ."""
+
+    own_name: str = ""
+    k: Annotated[int, Key("{own_name}.k", selects=True, reranking=True)] = 0
+    # How the stages before it rank, beside their parts.
+    ranked_by: Annotated[dict[str, Any], Key("", selects=True, reranking=True)] = field(
+        default_factory=dict
+    )
+    reads: tuple[str, ...] = ()
+    # The stage that makes what it needs.
+    tokens: str = ""
+    chain: tuple["Stage", ...] = field(default=(), compare=False, repr=False)
 
     @classmethod
     def needs_workers(cls, config: RunConfig) -> bool:  # noqa: ARG003
         """Whether Beam's workers do it; otherwise the launcher."""
         return True
 
+    @classmethod
+    def read_checkpoint(cls, own: ConfiguredStage, config: RunConfig) -> Any:  # noqa: ARG003
+        """The checkpoint that its section names, for `Planning.checkpoints`; by default it has
+        none. A stage that `needs` tokens gives a `models.checkpoints.checkpoint.Checkpoint`.
+
+        Raises:
+            PreflightError: it is missing, or does not fit the configuration.
+        """
+        return None
+
     def cost(self, topics: int) -> int:  # noqa: ARG002
         """The inferences for so many topics, if all have as many candidates as possible."""
         return 0
 
     @property
-    @abstractmethod
     def name(self) -> str:
         """Its folder below the output."""
+        return self.own_name
 
     @property
     @abstractmethod
@@ -111,8 +144,8 @@ class Stage(ABC):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The names of the stages that it reads."""
-        return ()
+        """The names of the stages whose parts it reads."""
+        return (*([self.tokens] if self.tokens else []), *self.reads)
 
     def decided(self, plan: Any) -> Self:  # noqa: ARG002
         """The stage with what follows from all parts of `waits_for`, which is sealed: made once,
@@ -128,20 +161,23 @@ class Stage(ABC):
     @property
     def keys(self) -> dict[str, Any]:
         """The fields that decide the bytes of its parts, as JSON values."""
-        return {name: value for name, value in _dumped(self).items() if name in _keys(type(self))}
+        return {name: value for name, value in _dumped(self).items() if name in self._keys}
 
     @property
     def score_keys(self) -> dict[str, Any]:
         """The keys that decide the score of an input."""
-        return {
-            name: value for name, value in self.keys.items() if not _keys(type(self))[name].selects
-        }
+        return {name: value for name, value in self.keys.items() if not self._keys[name].selects}
 
     @property
     def config_keys(self) -> dict[str, str]:
         """The name of each key in the configuration."""
         values = {"type_name": self.type_name, **vars(self)}
-        return {name: key.name.format(**values) for name, key in _keys(type(self)).items()}
+        return {name: key.name.format(**values) for name, key in self._keys.items()}
+
+    @property
+    def _keys(self) -> dict[str, Key]:
+        keys = _keys(type(self)).items()
+        return {name: key for name, key in keys if self.reads or not key.reranking}
 
     @property
     def scan_digest(self) -> str | None:
@@ -256,9 +292,16 @@ class Stage(ABC):
         return (cls.from_config(own, planning),)
 
     @classmethod
-    def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:  # noqa: ARG003
-        """The fields that are not keys of its section."""
-        return {}
+    def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:
+        """The fields that are not keys of its section: where it stands in the cascade."""
+        return {
+            "own_name": own.name,
+            "ranked_by": {
+                key: value for stage in planning.before for key, value in stage.rank_keys.items()
+            },
+            "reads": tuple(stage.name for stage in planning.before),
+            "tokens": planning.tokens.get(own.name, ""),
+        }
 
     @property
     def shards_at_a_time(self) -> int:
@@ -273,53 +316,25 @@ class Stage(ABC):
         raise NotImplementedError
 
     def known_answers(self, part: pa.Table, tokens: pa.Table) -> Answers:  # noqa: ARG002
-        """What rows of a part answer, by content: by default nothing. `tokens` have the columns
-        `models.scoring.answers.CONTENTS` of the same queries.
+        """What rows of a part answer, by content: by default nothing. `tokens`, or texts, have the
+        columns `models.scoring.answers.CONTENTS` of the same queries.
         """
         return {}
 
-
-@dataclass(frozen=True, kw_only=True)
-class LaterStage(Stage):
-    """A stage after the first: it re-ranks the first `k` docs of the stage before.
-
-    Its inputs are the tokens, where it reads any, then the parts of all stages that rank before it,
-    in order. `chain` holds those stages; a plan gives them (`models.stages.core.open_stages`).
-    """
-
-    own_name: str
-    k: Annotated[int, Key("{own_name}.k", selects=True)]
-    # How the stages before it rank, beside their parts.
-    ranked_by: Annotated[dict[str, Any], Key("", selects=True)] = field(default_factory=dict)
-    reads: tuple[str, ...]
-    tokens: str = ""
-    chain: tuple[Stage, ...] = field(default=(), compare=False, repr=False)
-
-    @classmethod
-    def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:
-        """Where it stands in the cascade."""
-        return {
-            "own_name": own.name,
-            "ranked_by": {
-                key: value for stage in planning.before for key, value in stage.rank_keys.items()
-            },
-            "reads": tuple(stage.name for stage in planning.before),
-            "tokens": planning.tokens.get(own.name, ""),
-        }
-
     @property
-    def name(self) -> str:
-        return self.own_name
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (*([self.tokens] if self.tokens else []), *self.reads)
+    def reuses(self) -> bool:
+        """Whether it reuses what parts of earlier runs answer."""
+        return type(self).known_answers is not Stage.known_answers
 
     def parts_before(self, inputs: ShardInputs) -> ShardParts:
         """The parts of the stages before, from which the rankings follow that this stage
         re-ranks.
         """
         return ShardParts(inputs.shard, self.chain, inputs.read)
+
+    def count(self, inputs: ShardInputs) -> int:
+        """How many inferences `compute` makes, or a bound of them; none is made."""
+        return self.cost(len(self.received(inputs)))
 
     def received(self, inputs: ShardInputs) -> dict[str, Sequence[str]]:
         """The docs of each query of a shard that this stage scores, best first: never of the

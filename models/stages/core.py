@@ -8,28 +8,30 @@ from typing import Any
 from beamrank.commit.stage import StageRecord
 from beamrank.config.cascade import PLUGINS, ConfiguredStage
 from beamrank.config.run import RunConfig
-from beamrank.config.stages import ModelConfig
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.files import paths_of
 from beamrank.section import SELF, Relative, relative
 from beamrank.storage import files as storage
 from models.checkpoints.checkpoint import tokenizer_of
-from models.stages.base import LaterStage, Stage
+from models.stages.base import FIRST, Stage
 from models.stages.bm25 import RetrieveBm25
 from models.stages.duo import ScoreDuo
-from models.stages.first_stage import FIRST
 from models.stages.given_run import GivenRun
 from models.stages.mono import ScoreMono
 from models.stages.planning import Planning
+from models.stages.texts import TEXTS, PassTexts
 from models.stages.tokenize import TokenizeDocs
 
 _CORE: tuple[type[Stage], ...] = (
     RetrieveBm25,
     GivenRun,
     TokenizeDocs,
+    PassTexts,
     ScoreMono,
     ScoreDuo,
 )
+# What makes what later stages need.
+_JOINS: dict[str, type[Any]] = {"tokens": TokenizeDocs, TEXTS: PassTexts}
 _BY_KIND: dict[str, type[Any]] = {each.type_name: each for each in _CORE}
 
 
@@ -51,15 +53,15 @@ def stage_class(kind: str) -> type[Any]:
 
 
 def steps_of(config: RunConfig) -> dict[str, type[Stage]]:
-    """The steps of a configuration that is not planned yet, in order: all tokens are made before
-    all scores.
+    """The steps of a configuration that is not planned yet, in order: all tokens and texts are made
+    before all scores.
     """
     first, *later = config.cascade
-    tokenize = {"tokenize": TokenizeDocs} if _token_readers(config) else {}
+    needs = {stage_class(own.kind).needs for own in later}
     return {
         FIRST: stage_class(first.kind),
-        **tokenize,
-        **{each.name: stage_class(each.kind) for each in later},
+        **{join.step: join for need, join in _JOINS.items() if need in needs},
+        **{own.name: stage_class(own.kind) for own in later},
     }
 
 
@@ -92,21 +94,27 @@ def plan_stages(planning: Planning) -> list[Stage]:
     """The stages of a run, in the order in which they are done."""
     first, *later = planning.config.cascade
     ranking: list[Stage] = [stage_class(first.kind).from_config(first, planning)]
-    same_tokenizer: dict[str, list[ConfiguredStage]] = {}
-    for each in _token_readers(planning.config):
-        same_tokenizer.setdefault(tokenizer_of(planning.checkpoints[each.name]).digest, []).append(
-            each
-        )
-    tokenizing = [TokenizeDocs.of_models(group, planning) for group in same_tokenizer.values()]
-    groups = zip(tokenizing, same_tokenizer.values(), strict=True)
-    tokens = {each.name: stage.name for stage, group in groups for each in group}
+    groups: dict[tuple[str, str], list[ConfiguredStage]] = {}
+    for own in later:
+        need, checkpoint = stage_class(own.kind).needs, planning.checkpoints.get(own.name)
+        if need == TEXTS:
+            groups.setdefault((need, ""), []).append(own)
+        # One without a checkpoint reads the tokens of the stage before it.
+        elif need and checkpoint:
+            groups.setdefault((need, tokenizer_of(checkpoint).digest), []).append(own)
+    joins = [_JOINS[need].of_stages(group, planning) for (need, _), group in groups.items()]
+    tokens = {
+        own.name: join.name
+        for join, group in zip(joins, groups.values(), strict=True)
+        for own in group
+    }
     for own in later:
         placed = replace(
             planning, tokens=tokens, before=tuple(stage for stage in ranking if stage.ranks)
         )
         ranking.extend(stage_class(own.kind).planned(own, placed))
     _check_names(ranking)
-    return [ranking[0], *tokenizing, *ranking[1:]]
+    return [ranking[0], *joins, *ranking[1:]]
 
 
 def _check_names(stages: Sequence[Stage]) -> None:
@@ -127,9 +135,12 @@ def _check_names(stages: Sequence[Stage]) -> None:
             )
 
 
-def _token_readers(config: RunConfig) -> list[ConfiguredStage]:
-    """The stages with a checkpoint, which read tokens."""
-    return [each for each in config.cascade[1:] if isinstance(each.section, ModelConfig)]
+def read_checkpoints(config: RunConfig) -> dict[str, Any]:
+    """The checkpoints of the stages that have one, by stage; raises PreflightError where one is
+    missing, or does not fit the configuration.
+    """
+    read = {own.name: stage_class(own.kind).read_checkpoint(own, config) for own in config.cascade}
+    return {name: checkpoint for name, checkpoint in read.items() if checkpoint is not None}
 
 
 def open_record(record: StageRecord) -> Any:
@@ -147,7 +158,7 @@ def open_stages(records: Sequence[StageRecord]) -> list[Any]:
     found: dict[str, Stage] = {}
     for record in records:
         stage: Stage = open_record(record)
-        if isinstance(stage, LaterStage):
+        if stage.reads:
             stage = replace(stage, chain=tuple(found[name] for name in stage.reads))
         found[record.name] = stage
     return list(found.values())

@@ -1,20 +1,33 @@
-"""The scan of a corpus for the open shards of a stage that joins them with it."""
+"""The scan of a corpus for the open shards of the stages that join them with it."""
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from functools import lru_cache
+from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 
-from beamrank.commit.receipts import Receipt
+from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.scans import report_scan
+from beamrank.commit.schemas import DOCS
 from beamrank.commit.shards import ShardTask
+from beamrank.formats.corpora import read_unit
+from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.texts.units import CorpusUnit
-from beamrank.join.doc_hashes import NeededDocs, NeededList
+from beamrank.join.doc_hashes import NeededDocs, NeededList, OpenedList
+from beamrank.join.join import by_shard, sent_docs
 from beamrank.storage.digested import DigestedFile
+from beamrank.storage.documents import hashes64, text_digests
 from beamrank.storage.row_files import read_row, write_rows
+from models.stages.join_docs import JoinDocs
 from models.stages.scatter import Scatter, SentRows
-from models.stages.tokenize import TokenizeDocs
 
+_FLUSH_BYTES = 8 << 20
+_ROW_OVERHEAD_BYTES = 64
+_SAMPLE_DOCS = 1000
+_open_list = lru_cache(maxsize=2)(OpenedList)
 _FILE = dict.fromkeys(("url", "version", "sha256"), pa.string())
 _UNITS = pa.schema({**_FILE, "start": pa.int64(), "end": pa.int64(), "header": pa.bool_()})
 
@@ -57,14 +70,16 @@ class UnitFile:
 
 @dataclass(frozen=True)
 class CorpusScan(Scatter):
-    """Tokenizes needed docs of the corpus.
+    """Reads needed docs of the corpus, once for several stages.
 
     Attributes:
+        joins: the stages whose parts are made of the same rows, each with its folder. The first
+            one's has the reports of the scan.
         needed: the list of the needed docs.
         units: those of the corpus.
     """
 
-    stage: TokenizeDocs
+    joins: tuple[tuple[JoinDocs, StageFolder], ...]
     needed: NeededList
     units: UnitFile
 
@@ -72,7 +87,8 @@ class CorpusScan(Scatter):
 
     @property
     def schema(self) -> pa.Schema:
-        return self.stage.sent_schema
+        stored = (stage.schema.field(DOCS).type.value_type for stage, _ in self.joins)
+        return sent_docs(*stored)
 
     @property
     def count(self) -> int:
@@ -82,13 +98,70 @@ class CorpusScan(Scatter):
         return replace(self, needed=replace(self.needed, shards=(shards[0], shards[-1] + 1)))
 
     def sent_bytes(self) -> float:
-        return self.stage.sent_bytes(self.needed.entries, self.units.like)
+        stages = [stage for stage, _ in self.joins]
+        return docs_bytes(stages, self.needed.entries, self.units.like)
 
     def scan(self, number: int) -> Iterator[SentRows]:
-        return self.stage.scan(*self.units.read(number), self.needed, self.folder)
+        unit, file = self.units.read(number)
+        opened, start = _open_list(self.needed.urls), time.monotonic()
+        first, end = self.needed.shards
+        rejects = Rejects("docs", NO_LIMIT)
+        docs = 0
+        buffer: list[pa.RecordBatch] = []
+        shards: list[np.ndarray] = []
+        with file.unchanged():
+            for batch in read_unit(unit, rejects):
+                docs += len(batch.keys)
+                rows, needed_by = opened.lookup(hashes64(batch.keys))
+                in_job = (needed_by >= first) & (needed_by < end)
+                distinct, row_of = np.unique(rows[in_job], return_inverse=True)
+                if len(distinct):
+                    columns = (
+                        [column[row] for row in distinct]
+                        for column in (batch.keys, batch.positions, batch.texts)
+                    )
+                    found = self._stored(unit.index, *columns)
+                    buffer.append(found.take(pa.array(row_of)))
+                    shards.append(needed_by[in_job])
+                if sum(each.nbytes for each in buffer) > _FLUSH_BYTES:
+                    yield from by_shard(buffer, shards)
+                    buffer, shards = [], []
+            yield from by_shard(buffer, shards)
+        stage, folder = self.joins[0]
+        report_scan(folder.url, stage.corpus_digest, unit.index, docs, rejects, start)
+
+    def _stored(
+        self, unit: int, keys: Sequence[str], positions: Sequence[int], texts: Sequence[str]
+    ) -> pa.RecordBatch:
+        """The rows of some docs of a unit, each once."""
+        columns: list[Any] = []
+        for stage, _ in self.joins:
+            stored = stage.encoder.encode(texts, stage.most)
+            columns += [stored.ids, stored.truncated]
+        place = [keys, np.full(len(keys), unit), positions, text_digests(texts)]
+        return pa.record_batch([*place, *columns], schema=self.schema)
 
     def gather(self, task: ShardTask, rows: Sequence[pa.RecordBatch]) -> Receipt:
-        return self.stage.join(task, rows, self.units.place)
+        number = [folder for _, folder in self.joins].index(task.folder)
+        docs = pa.Table.from_batches(rows, self.schema)
+        return self.joins[number][0].join(task, docs, number, self.units.place)
+
+
+def docs_bytes(stages: Sequence[JoinDocs], docs: int, unit: CorpusUnit) -> float:
+    """About how many bytes so many docs have in the shuffle, by the letters of the first docs of a
+    unit.
+    """
+    letters: list[int] = []
+    for batch in read_unit(unit):
+        letters += map(len, batch.texts)
+        if len(letters) >= _SAMPLE_DOCS:
+            break
+    stored = sum(
+        stage.item_bytes * min(count / stage.item_letters, stage.most)
+        for stage in stages
+        for count in letters
+    )
+    return docs * (_ROW_OVERHEAD_BYTES + stored / max(1, len(letters)))
 
 
 @dataclass(frozen=True)
@@ -102,7 +175,7 @@ class NeededRanges:
         chosen: these.
     """
 
-    stage: TokenizeDocs
+    stage: JoinDocs
     folder: str
     prefix: str
     ranges: int

@@ -20,11 +20,11 @@ from models.scoring.engine import Prepared
 from models.stages.base import Key
 from models.stages.compute import ShardInputs
 from models.stages.planning import Planning
-from models.stages.scoring import ScoringStage
+from models.stages.scoring import ModelStage
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreDuo(ScoringStage):
+class ScoreDuo(ModelStage):
     """Compares the docs that it receives: all pairs, or those with a sample of opponents."""
 
     type_name = "duo"

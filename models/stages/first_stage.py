@@ -17,12 +17,9 @@ from beamrank.formats.excluded import OWN_DEPTH, Excluded, read_excluded
 from beamrank.formats.values import RowError, are_usable, check_id
 from beamrank.ranking.rankings import Rankings, rank_candidates
 from beamrank.records import Topic
-from models.stages.base import Key, Stage
+from models.stages.base import FIRST, Key, Stage
 from models.stages.compute import Computed
 from models.stages.planning import Planning
-
-# The name of its folder, and its `--stage`.
-FIRST = "retrieve"
 
 
 @dataclass(frozen=True, kw_only=True)

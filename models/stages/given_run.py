@@ -158,6 +158,8 @@ class RunScan(Scatter):
     """Reads a run, of which each unit here is some of the reader's units.
 
     Attributes:
+        stage: the stage.
+        folder: its folder, where a report of each unit is left.
         reader: reads the run.
         url: the file that lists the reader's units.
         ranges: of these units, from the first to the last, exclusive.
@@ -166,6 +168,7 @@ class RunScan(Scatter):
     """
 
     stage: GivenRun
+    folder: StageFolder
     reader: RunReader
     url: str
     ranges: Sequence[tuple[int, int]]

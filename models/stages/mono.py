@@ -8,7 +8,9 @@ import pyarrow as pa
 
 from beamrank.commit import schemas
 from beamrank.config.cascade import ConfiguredStage
+from beamrank.config.run import RunConfig
 from beamrank.config.stages import OF_TOPICS, MonoConfig, SegmentsConfig
+from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import (
     Lengths,
     SegmentPooling,
@@ -18,20 +20,21 @@ from beamrank.ranking.input_layout import (
 )
 from beamrank.ranking.rankings import Rankings, rank_docs
 from beamrank.ranking.variants import Depths, Variants, depth_variants
+from models.checkpoints.checkpoint import Checkpoint
 from models.scoring.answers import Answers, Contents
 from models.scoring.engine import Prepared
 from models.scoring.mono import known_mono, prepare_mono
 from models.stages.base import Key
 from models.stages.compute import ShardInputs
 from models.stages.planning import Planning
-from models.stages.scoring import ScoringStage
+from models.stages.scoring import ModelStage
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreMono(ScoringStage):
+class ScoreMono(ModelStage):
     """Scores the docs that it receives one by one, or each of their segments.
 
-    `ScoringStage.compute` prepares the inputs, scores them and makes the part.
+    `ModelStage.compute` prepares the inputs, scores them and makes the part.
     """
 
     type_name = "mono"
@@ -43,6 +46,16 @@ class ScoreMono(ScoringStage):
         SegmentRule | None, Key("{own_name}.segments (length, stride, limit)", selects=True)
     ] = None
     pooling: SegmentPooling = "max"
+
+    @classmethod
+    def read_checkpoint(cls, own: ConfiguredStage, config: RunConfig) -> Checkpoint | None:
+        checkpoint = super().read_checkpoint(own, config)
+        if checkpoint and checkpoint.doc_parts > 1 and own.section.segments:
+            raise PreflightError(
+                f"the checkpoint {checkpoint.reference} cuts a doc into {checkpoint.doc_parts} "
+                f"parts itself, as it was trained to: leave out {own.name}.segments"
+            )
+        return checkpoint
 
     @classmethod
     def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:

@@ -5,11 +5,11 @@ them.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import pyarrow as pa
 
-from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.receipts import Receipt
 from beamrank.commit.shards import ShardTask
 
 # (shard, rows that it needs)
@@ -18,15 +18,7 @@ SentRows = tuple[int, pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Scatter(ABC):
-    """What is read for many shards of a stage, and what makes their parts of it.
-
-    Attributes:
-        stage: the stage.
-        folder: its folder, where a report of each unit is left.
-    """
-
-    stage: Any
-    folder: StageFolder
+    """What is read for many shards of a stage, and what makes their parts of it."""
 
     source: ClassVar[str]
     """What is read, for messages."""

@@ -3,24 +3,24 @@
 import json
 import logging
 import time
-from abc import abstractmethod
 from collections.abc import Hashable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from threading import Lock
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from beamrank.config.cascade import ConfiguredStage
-from beamrank.config.run import JobConfig
+from beamrank.config.run import JobConfig, RunConfig
+from beamrank.config.stages import ModelConfig
 from beamrank.errors import PreflightError
 from beamrank.machine import is_cuda, usable_threads
-from beamrank.ranking.input_layout import InputLimits, InputTemplate, Truncation
+from beamrank.ranking.input_layout import TEXTS, InputLimits, InputTemplate, Truncation
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
 from models.scoring.answers import Answered
 from models.scoring.backends.registry import Device, choose_kernel, find_backend, resolve_backend
-from models.scoring.engine import Prepared, ScoringEngine, StageCounts, no_scores
-from models.stages.base import Key, LaterStage, Stage, Worker
+from models.scoring.engine import Prepared, ScoringEngine, no_scores
+from models.stages.base import Key, Stage, Worker
 from models.stages.compute import Computed, ShardInputs
 from models.stages.planning import Planning, threads_of
 
@@ -43,7 +43,11 @@ _LOADING = Lock()
 
 @dataclass(frozen=True, kw_only=True)
 class ModelStage(Stage):
-    """A stage with one model."""
+    """A stage with a model of ours, which scores the tokens of the docs that it receives by inputs
+    of `input_docs` docs.
+    """
+
+    input_docs = 1
 
     checkpoint_digest: Annotated[str, Key("{own_name}.checkpoint")]
     truncation: Annotated[Truncation, Key("input.truncation")]
@@ -61,8 +65,34 @@ class ModelStage(Stage):
     # The checkpoint's digest covers them.
     instruction: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    # The special tokens of an input, and how many parts the model cuts a doc into: reports tell
+    # which docs are cut.
+    start_tokens: int
+    end_tokens: tuple[int, ...]
+    doc_parts: int
 
+    needs: ClassVar[Literal["tokens"] | None] = "tokens"
     worker = Worker.MODEL
+
+    @classmethod
+    def read_checkpoint(cls, own: ConfiguredStage, config: RunConfig) -> Checkpoint | None:
+        section = own.section
+        # The section of a stage that scores with the model of the one before has none.
+        if not isinstance(section, ModelConfig):
+            return None
+        instruction = getattr(section, "instruction", None)
+        checkpoint = resolve_checkpoint(
+            section.checkpoint, kind_of(cls), instruction, section.options
+        )
+        checkpoint.check_length(config.input.max_length, config.input.truncation)
+        checkpoint.check_weights()
+        return checkpoint
+
+    @classmethod
+    def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:
+        checkpoint = planning.checkpoints[own.name]
+        model = cls.model_settings(planning.config, checkpoint, planning.device)
+        return super().settings(own, planning) | model
 
     @classmethod
     def model_settings(
@@ -71,8 +101,9 @@ class ModelStage(Stage):
         """The settings that every model has."""
         backend = resolve_backend(config.backend)
         kind, _, number = device.device.partition(":")
+        template = checkpoint.architecture.template(tokenizer_of(checkpoint).special)
         return {
-            **config.input.model_dump(),
+            **config.input.limits._asdict(),
             "checkpoint_digest": checkpoint.digest,
             "checkpoint": checkpoint.reference,
             "backend": backend,
@@ -84,6 +115,9 @@ class ModelStage(Stage):
             "dtype": device.dtype,
             "token_budget": device.token_budget,
             "threads": threads_of(config),
+            "start_tokens": len(template.start),
+            "end_tokens": tuple(map(len, template.ends)),
+            "doc_parts": template.doc_parts,
         }
 
     @property
@@ -92,9 +126,9 @@ class ModelStage(Stage):
         return 3 if is_cuda(self.device) else 1
 
     @property
-    @abstractmethod
     def kind(self) -> str:
         """The use of the checkpoint, `mono` or `duo`."""
+        return kind_of(type(self))
 
     def resolved(self) -> Checkpoint:
         """The checkpoint on this machine; raises PreflightError where it is not the one that was
@@ -152,39 +186,6 @@ class ModelStage(Stage):
             "max_length": str(self.max_length),
         }
 
-
-@dataclass(frozen=True, kw_only=True)
-class ScoringStage(LaterStage, ModelStage):
-    """Scores the tokens of the docs that it receives. Its type_name is also the checkpoint's
-    kind.
-    """
-
-    input_docs = 1
-    any_processor: ClassVar[bool] = False
-    """Whether it also reuses scores of different kinds of machines, whose last digits differ."""
-
-    # The special tokens of an input, and how many parts the model cuts a doc into: reports tell
-    # which docs are cut.
-    start_tokens: int
-    end_tokens: tuple[int, ...]
-    doc_parts: int
-
-    @classmethod
-    def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:
-        checkpoint = planning.checkpoints[own.name]
-        template = checkpoint.architecture.template(tokenizer_of(checkpoint).special)
-        return {
-            **super().settings(own, planning),
-            **cls.model_settings(planning.config, checkpoint, planning.device),
-            "start_tokens": len(template.start),
-            "end_tokens": tuple(map(len, template.ends)),
-            "doc_parts": template.doc_parts,
-        }
-
-    @property
-    def kind(self) -> str:
-        return self.type_name
-
     @property
     def reuses(self) -> bool:
         """Whether it reuses scores of earlier runs: on a GPU a score depends on its batch."""
@@ -217,10 +218,9 @@ class ScoringStage(LaterStage, ModelStage):
         checkpoint: Checkpoint = inputs.model.checkpoint if inputs.model else self.resolved()
         return checkpoint
 
-    def count(self, inputs: ShardInputs) -> StageCounts:
-        """The counts of `compute`; nothing is scored."""
+    def count(self, inputs: ShardInputs) -> int:
         answered = self.answered(inputs)
-        return answered.finish(no_scores(len(answered.rest)))[1]
+        return answered.finish(no_scores(len(answered.rest)))[1].inferences
 
     def answered(self, inputs: ShardInputs) -> Answered:
         """The inputs of a shard, with what earlier parts answer."""
@@ -231,11 +231,17 @@ class ScoringStage(LaterStage, ModelStage):
         """How many tokens of a doc an input has at most."""
         return self.max_length * self.doc_parts
 
-    @abstractmethod
     def prepare(self, inputs: ShardInputs) -> Prepared:
         """The inputs of one shard, of the docs in `received(inputs)`, and what makes its rows of
         their scores.
         """
+        # A stage with a `compute` of its own has none.
+        raise NotImplementedError
+
+
+def kind_of(stage: type[Stage]) -> str:
+    """The use of a stage's checkpoint, `mono` or `duo`, by the docs of an input."""
+    return [*TEXTS][stage.input_docs - 1]
 
 
 @lru_cache(maxsize=1)

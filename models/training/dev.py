@@ -28,7 +28,7 @@ from beamrank.ranking.rankings import Rankings, doc_orders, rank_candidates
 from beamrank.storage import files as storage
 from models.rerank import Cascade, tokens_name
 from models.reranker import Reranker, tokenize_shard
-from models.stages.first_stage import FIRST
+from models.stages.base import FIRST
 from models.tokenizers.bert import BertTokenizer
 from models.training.config import DevConfig, Kind, TrainConfig
 from models.training.data.texts import normal_text, read_texts
@@ -137,7 +137,7 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
         for what, (count, total) in counts.items()
         if count
     ]
-    limits = InputLimits(**config.input.model_dump())
+    limits = config.input.limits
     return DevSet(
         kind=kind,
         k=depth,

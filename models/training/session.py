@@ -20,7 +20,7 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.measures import parse_measures
 from beamrank.machine import usable_threads
 from beamrank.notes import first_few
-from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
+from beamrank.ranking.input_layout import max_doc_tokens
 from beamrank.storage import files as storage
 from models.checkpoints.files import CONFIG, TRAINED_INPUT, WEIGHTS
 from models.scoring.backends.torch import resolve_device, resolve_dtype
@@ -83,7 +83,7 @@ class Session:
         torch.set_num_threads(usable_threads(config.threads or torch.get_num_threads()))
         _check_output(config.output, self.start.folder)
         _check_trackers(config.report_to)
-        self.limits = InputLimits(**config.input.model_dump())
+        self.limits = config.input.limits
         device = processes.device.type
         auto = "bfloat16" if device == "cuda" else "float32"
         self.dtype: torch.dtype = getattr(

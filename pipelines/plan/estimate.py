@@ -21,7 +21,8 @@ from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
 from models.stages.base import Stage
 from models.stages.core import open_stages
-from models.stages.tokenize import TokenizeDocs
+from models.stages.corpus_scan import docs_bytes
+from models.stages.join_docs import JoinDocs
 from pipelines.passes import shuffle_passes
 from pipelines.plan.changes import Change, plan_changes
 from pipelines.plan.make_plan import planned
@@ -163,10 +164,10 @@ def estimate(config: RunConfig) -> Estimate:
     if has_plan:
         changed = _changed(plan, notes)
     passes, units = 0, 0
-    if tokenizing := [stage for stage in stages if isinstance(stage, TokenizeDocs)]:
+    if joins := [stage for stage in stages if isinstance(stage, JoinDocs)]:
         listed = list_units(config.corpus)
-        units, docs = len(listed), len(plan.topics) * tokenizing[0].k
-        sent_bytes = max(stage.sent_bytes(docs, listed[0]) for stage in tokenizing)
+        units, docs = len(listed), len(plan.topics) * joins[0].k
+        sent_bytes = docs_bytes(joins, docs, listed[0])
         passes = shuffle_passes(sent_bytes, len(plan.shards), shuffle_room(Runner.LOCAL))
     steps = dict.fromkeys(record.step for record in plan.stages)
     return Estimate(
@@ -211,7 +212,7 @@ def _stage(
         if (pace := _pace(stage.record(), done)) is None:
             return StageEstimate(step, most, len(missing), left)
         seconds += pace.seconds * (stage.cost(topics) if stage.input_docs else topics)
-        seconds += pace.scan_seconds * (units if isinstance(stage, TokenizeDocs) else 1)
+        seconds += pace.scan_seconds * (units if isinstance(stage, JoinDocs) else 1)
     assert pace is not None
     return StageEstimate(step, most, len(missing), left, seconds, pace.receipts, pace.output)
 

@@ -23,16 +23,15 @@ from beamrank.formats.run_writer import FORMATS
 from beamrank.formats.topic_table import TopicTable
 from beamrank.formats.topics import read_topics
 from beamrank.notes import Note, Progress, Silent
-from beamrank.ranking.input_layout import InputLimits
 from beamrank.section import SELF
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import check_regular, temporary_name
 from beamrank.storage.stores import UnreachableError
-from models.checkpoints.checkpoint import input_warnings, tokenizer_of, warnings_of
+from models.checkpoints.checkpoint import Checkpoint, input_warnings, tokenizer_of, warnings_of
 from models.lucene.index import INFO_NAME
 from models.scoring.backends.registry import Device, find_backend
-from models.stages.core import plan_stages
-from models.stages.planning import Planning, PlanningProgress, resolve_checkpoints
+from models.stages.core import plan_stages, read_checkpoints
+from models.stages.planning import Planning, PlanningProgress
 
 
 def make_plan(config: RunConfig, console: PlanningProgress, scoring: Device | None = None) -> Plan:
@@ -96,14 +95,15 @@ def _decide(
     # Before libraries of models are loaded: millions of topics need the memory.
     shards = cut_shards(topics, config.shards, consume=True)
     pa.default_memory_pool().release_unused()
-    checkpoints, limits = resolve_checkpoints(config), InputLimits(**config.input.model_dump())
+    checkpoints, limits = read_checkpoints(config), config.input.limits
     instructions = list(dict.fromkeys(shards.topics.instructions))
-    for checkpoint in checkpoints.values():
+    models = [found for found in checkpoints.values() if isinstance(found, Checkpoint)]
+    for checkpoint in models:
         checkpoint.check_limits(tokenizer_of(checkpoint), limits, instructions)
-    for checkpoint in checkpoints.values() if builds else ():
+    for checkpoint in models if builds else ():
         for warning in (
             *warnings_of(checkpoint),
-            *input_warnings(checkpoint, config.input.model_dump()),
+            *input_warnings(checkpoint, limits._asdict()),
         ):
             console.warn(warning)
     list_units(config.corpus)

@@ -22,8 +22,8 @@ from beamrank.errors import BeamrankError, PreflightError
 from beamrank.machine import describe_machine
 from beamrank.storage import files as storage
 from beamrank.storage.digested import file_states
+from models.stages.base import Stage
 from models.stages.core import open_record
-from models.stages.scoring import ScoringStage
 
 # Of one output; a newer plan's parts hold what it reused from older ones.
 _MOST_PLANS = 8
@@ -62,8 +62,11 @@ class Reuse:
         """The tasks with their parts; adds reasons to `refused`."""
         stage = open_record(record)
         if not stage.reuses:
+            device = stage.keys.get("device")
             refused.append(
-                f"on {stage.device} a score depends on the others of its batch, so none is reused"
+                f"on {device} a score depends on the others of its batch, so none is reused"
+                if device
+                else "the stage has no `known_answers`"
             )
             return tasks
         stages: list[_Parts] = []
@@ -83,9 +86,7 @@ class Reuse:
                 refused.append(f"{_place(plan)}: {error}")
         return [replace(task, reusable=tuple(_parts_of(task.shard, stages))) for task in tasks]
 
-    def _same_scores(
-        self, plan: Plan, stage: ScoringStage, record: StageRecord
-    ) -> list[StageRecord]:
+    def _same_scores(self, plan: Plan, stage: Stage, record: StageRecord) -> list[StageRecord]:
         """The stages of an earlier plan that give an input the same score; PreflightError says why
         there is none.
         """
@@ -163,7 +164,7 @@ class Reuse:
         """The parts of a stage of an earlier plan, by shard; raises PreflightError where they
         cannot be used.
         """
-        tokens, backend = before.inputs[0], before.keys["backend"]
+        tokens, backend = before.inputs[0], before.keys.get("backend", "")
         tokenized, scored = self._receipts(plan, tokens), self._receipts(plan, before.name)
         return {
             shard: ReusablePart(
@@ -198,7 +199,7 @@ def _other_machines(
     plan: Plan, record: StageRecord, parts: Iterable[ReusablePart]
 ) -> Iterator[str]:
     """Why this machine reuses no scores of some parts; a worker may be of their kind."""
-    backend = record.keys["backend"]
+    backend = record.keys.get("backend", "")
     here = describe_machine().arithmetic(backend)
     for name in sorted({part.scores.receipt.machine for part in parts}):
         machine = read_machine(plan.output, name)

@@ -67,9 +67,8 @@ class _Context:
 def test_join_shuffle_uses_the_batch_coder() -> None:
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
     unit = CorpusUnit(0, "corpus.tsv", FORMATS["tsv"], Hints(format="tsv"), 0, 0)
-    scan = CorpusScan(
-        a_stage("tokenize"), StageFolder("out"), NeededList((), 0), UnitFile("units", unit, 0)
-    )
+    joins = ((a_stage("tokenize"), StageFolder("out")),)
+    scan = CorpusScan(joins, NeededList((), 0), UnitFile("units", unit, 0))
     _ = pipeline | beam.Create([]) | "Join" >> ScatterRows(scan, TaskFile("tasks", "", 0))
     components = _components(pipeline)
     grouped = [

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from beamrank.commit import receipts as machines
@@ -238,6 +239,17 @@ def test_receipts_name_the_machine_of_their_shards(tmp_path, monkeypatch):
         describe_machine(),
         another,
     ]
+
+
+def test_large_part_is_written_in_row_groups(monkeypatch):
+    """As a part of texts may be; a row is never cut."""
+    table = pa.table({"text": pa.array(["a" * 100, "b" * 100, "c" * 350], pa.large_string())})
+    whole = pq.ParquetFile(pa.BufferReader(part_bytes(table)))
+    monkeypatch.setattr(machines, "GROUP_BYTES", 300)
+    cut = pq.ParquetFile(pa.BufferReader(part_bytes(table)))
+    assert (whole.num_row_groups, cut.num_row_groups) == (1, 3)
+    assert whole.read().equals(table)
+    assert cut.read().equals(table)
 
 
 def test_machine_that_was_damaged_or_deleted_is_unknown(tmp_path):

@@ -20,9 +20,8 @@ from beamrank.join.join import (
     JoinedShard,
     by_shard,
     candidate_keys,
-    doc_tokens,
-    doc_tokens_schema,
     join_shard,
+    sent_docs,
 )
 from beamrank.records import SpecialTokens
 from beamrank.storage.documents import text_digests
@@ -32,10 +31,10 @@ TOKEN = pa.uint16()
 
 
 def docs(*rows: tuple[str, int, int, list[int], bool]) -> pa.Table:
-    names = ["doc_id", "unit", "position", "tokens", "truncated"]
+    names = ["doc_id", "unit", "position", "contents0", "truncated0"]
     return pa.Table.from_pylist(
         [{**dict(zip(names, row, strict=True)), "digest": _digest(row[0])} for row in rows],
-        schema=doc_tokens_schema(TOKEN),
+        schema=sent_docs(pa.list_(TOKEN)),
     )
 
 
@@ -63,20 +62,13 @@ def join(
 
 
 def test_rows_of_docs_are_cut_by_shard_in_their_order() -> None:
-    schema, tokens = doc_tokens_schema(TOKEN), pa.array([[1], [2, 3], []], pa.list_(TOKEN))
-    ids = ["a", "b", "c"]
-    texts = Texts.of(tokens, ids)
-    first = doc_tokens(schema, ids, 4, [0, 7, 9], texts, [False, True, False])
-    a, b, c = (
-        dict(zip(schema.names, row, strict=True))
-        for row in (
-            ("a", 4, 0, _digest("a"), [1], False),
-            ("b", 4, 7, _digest("b"), [2, 3], True),
-            ("c", 4, 9, _digest("c"), [], False),
-        )
+    first = pa.RecordBatch.from_pylist(
+        docs(
+            ("a", 4, 0, [1], False), ("b", 4, 7, [2, 3], True), ("c", 4, 9, [], False)
+        ).to_pylist(),
+        sent_docs(pa.list_(TOKEN)),
     )
-    assert first.to_pylist() == [a, b, c]
-    assert first.schema == schema
+    a, b, c = first.to_pylist()
     shards = [
         *np.random.default_rng(0).integers(0, 5, (40, 3), np.uint32),
         np.array([7], np.uint32),

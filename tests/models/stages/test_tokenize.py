@@ -2,8 +2,6 @@
 counted once.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +17,10 @@ from beamrank.commit.shards import InputPart, ShardTask
 from beamrank.errors import DataError
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units
 from beamrank.formats.texts.units import CorpusUnit
-from beamrank.join.doc_hashes import NeededList
 from beamrank.records import Topic
-from beamrank.storage.digested import DigestedFile, digest_file
-from models.stages import tokenize
-from models.stages.scatter import SentRows
+from beamrank.storage.digested import digest_file
+from models.stages import corpus_scan
+from models.stages.corpus_scan import CorpusScan, UnitFile
 from models.stages.tokenize import TokenizeDocs
 from models.tokenizers.library import load_tokenizer
 from tests.support.outputs import list_docs
@@ -41,22 +38,21 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class Scanned(NamedTuple):
-    """A stage, and what its workers are told beside it."""
+    """A scan, and the units that it reads."""
 
-    stage: TokenizeDocs
+    scan: CorpusScan
     units: tuple[CorpusUnit, ...]
-    file: DigestedFile
-    needed: NeededList
-    folder: StageFolder
 
-    def unit(self, unit: CorpusUnit) -> Iterator[SentRows]:
-        return self.stage.scan(unit, self.file, self.needed, self.folder)
+    @property
+    def folder(self) -> StageFolder:
+        return self.scan.joins[0][1]
 
-    def place(self, unit: int, position: int) -> str:
-        return self.units[unit].place(position)
+    @property
+    def corpus_digest(self) -> str:
+        return self.scan.joins[0][0].corpus_digest
 
     def all(self) -> list[tuple[int, dict[str, Any]]]:
-        batches = [found for unit in self.units for found in self.unit(unit)]
+        batches = [rows for unit in range(self.scan.count) for rows in self.scan.scan(unit)]
         return [(shard, row) for shard, batch in batches for row in batch.to_pylist()]
 
 
@@ -80,10 +76,10 @@ def scanned(tmp_path: Path, checkpoint: str) -> Scanned:
         vocab_size=tokenizer.vocab_size,
     )
     units = tuple(list_units(corpus, unit_bytes=2000))
-    needed = list_docs(WANTED, str(tmp_path / "out"), ranges=3)
-    return Scanned(
-        stage, units, digest_file(units[0].url), needed, StageFolder(str(tmp_path / "out"))
-    )
+    folder, file = str(tmp_path / "out"), digest_file(units[0].url)
+    needed = list_docs(WANTED, folder, ranges=3)
+    unit_file = UnitFile.write(folder, "tasks-", [(unit, file) for unit in units])
+    return Scanned(CorpusScan(((stage, StageFolder(folder)),), needed, unit_file), units)
 
 
 def test_needed_docs_reach_the_shards_that_want_them(scanned):
@@ -98,13 +94,13 @@ def test_needed_docs_reach_the_shards_that_want_them(scanned):
         number = int(str(row["doc_id"])[1:])
         text = f"{'passage ' * (number % 9)}number {number}"
         expected = tokens.encode(text, add_special_tokens=False)
-        assert row["tokens"] == expected[:8]
-        assert row["truncated"] == (len(expected) > 8)
+        assert row["contents0"] == expected[:8]
+        assert row["truncated0"] == (len(expected) > 8)
         assert f"d{number}\t" in _line_at(scanned, row)
 
 
 def test_docs_go_to_the_shards_of_a_pass_alone(scanned):
-    of_pass = scanned._replace(needed=replace(scanned.needed, shards=(1, 7)))
+    of_pass = scanned._replace(scan=scanned.scan.for_shards(range(1, 7)))
     assert sorted((shard, row["doc_id"]) for shard, row in of_pass.all()) == [
         (2, "d200"),
         (2, "d3"),
@@ -126,7 +122,7 @@ def test_flushing_early_changes_nothing_but_the_batches(scanned, monkeypatch):
         return sorted(rows, key=lambda each: (each[0], str(each[1]["doc_id"])))
 
     expected = in_order(scanned.all())
-    monkeypatch.setattr(tokenize, "_FLUSH_TOKENS", 0)
+    monkeypatch.setattr(corpus_scan, "_FLUSH_BYTES", 0)
     assert in_order(scanned.all()) == expected
 
 
@@ -134,7 +130,7 @@ def test_bad_rows_are_counted_once_for_rereads(scanned):
     watch = watch_scans(scanned.folder.url)
     for _ in range(2):
         scanned.all()
-        total = read_scans(scanned.folder.url, scanned.stage.corpus_digest)
+        total = read_scans(scanned.folder.url, scanned.corpus_digest)
         assert (total.docs, total.bad_rows, len(total.examples)) == (298, 2, 2)
         assert watch() == len(scanned.units)
         # A running scan is seen, even if every unit was read before.
@@ -150,12 +146,12 @@ def _change(scanned: Scanned) -> Path:
 
 
 def test_corpus_changed_while_reading_is_an_error(scanned):
-    tokens = scanned.unit(scanned.units[0])
+    tokens = scanned.scan.scan(0)
     assert next(tokens)
     _change(scanned)
     with pytest.raises(DataError, match="changed after its digest was taken"):
         list(tokens)
-    assert read_scans(scanned.folder.url, scanned.stage.corpus_digest).docs == 0
+    assert read_scans(scanned.folder.url, scanned.corpus_digest).docs == 0
 
 
 def test_corpus_that_was_touched_is_hashed_once_and_scanned(scanned, hashed):
@@ -178,10 +174,10 @@ def test_missing_docs_are_explained_by_bad_rows(scanned):
     part = InputPart(retrieve, retrieve.commit(0, "0" * 64, candidates, seconds=0, counts={}))
     task = ShardTask(scanned.folder, 0, "1" * 64, (Topic("q1", "passage"),), (part,))
     with pytest.raises(DataError, match="Check that the corpus is the one that the index"):
-        scanned.stage.join(task, [], scanned.place)
+        scanned.scan.gather(task, [])
     scanned.all()
     with pytest.raises(
         DataError,
         match=r"'d40' of query_id 'q1'\).*could not be read: 2 \(first: .*corpus\.tsv at byte",
     ):
-        scanned.stage.join(task, [], scanned.place)
+        scanned.scan.gather(task, [])

@@ -20,9 +20,10 @@ from beamrank.config.load import load_config
 from beamrank.config.stages import FirstStageConfig, StageConfig
 from beamrank.errors import ConfigError
 from beamrank.ranking.rankings import Rankings, rerank, rows_by_query
-from models.stages.base import Key, LaterStage
+from models.stages.base import Key, Stage
 from models.stages.compute import Computed, ShardInputs
 from models.stages.first_stage import FirstStage
+from models.stages.mono import ScoreMono
 from models.stages.planning import Planning
 from pipelines.plan.estimate import estimate
 from tests.pipelines.runners.test_engines import get_engine
@@ -45,7 +46,7 @@ class ListwiseConfig(StageConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listwise(LaterStage):
+class Listwise(Stage):
     """Ranks windows of the head, from the last to the first; each overlaps the one before by one
     doc.
     """
@@ -140,9 +141,17 @@ def nearest(query: str, docs: dict[str, str], k: int) -> list[tuple[str, float]]
     ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pointwise(ScoreMono):
+    """A stage with a cross-encoder, which is no mono by its name."""
+
+    type_name = "pointwise"
+
+
 @pytest.fixture
 def plugins(tmp_path, monkeypatch) -> None:
-    entries = {"listwise": f"{__name__}:Listwise", "dense": f"{__name__}:Dense"}
+    kinds = {"listwise": Listwise, "dense": Dense, "pointwise": Pointwise}
+    entries = {kind: f"{__name__}:{stage.__name__}" for kind, stage in kinds.items()}
     install(tmp_path / "package", monkeypatch, PLUGINS, **entries)
 
 
@@ -230,6 +239,16 @@ def test_cascade_in_memory_has_the_runs_of_the_job(collection, plugins):
     assert list(found) == ["mono", "large", "duo-sum", "listwise"]
     for name, run in found.items():
         assert {query_id: list(docs) for query_id, docs in run.items()} == orders[name]
+
+
+def test_stage_of_a_package_scores_with_a_checkpoint_of_ours(collection, plugins, tmp_path):
+    settings = {"checkpoint": "./mono", "k": 7}
+    orders = []
+    for kind in ("mono", "pointwise"):
+        _cascade(collection, {kind: settings})
+        result = beamrank.run(str(collection.path), output=tmp_path / f"of-{kind}")
+        orders.append(read_trec(Path(result.runs[kind])))
+    assert orders[0] == orders[1]
 
 
 def test_listwise_stage_after_duo_ranks_windows_of_the_head(collection, plugins, tmp_path):

@@ -439,7 +439,7 @@ def _sizes(service: Service, output: Path, shards: int, files: int) -> list[int]
     for work in (
         a_stage("mono"),
         NeededRanges(tokenize, folder.url, "needed-", 16, range(16)),
-        CorpusScan(tokenize, folder, needed, stored),
+        CorpusScan(((tokenize, folder),), needed, stored),
     ):
         pipeline = dataflow.new_pipeline(plan, stage, service.flags)
         _ = pipeline | SpreadTasks(listed) | transform_of(work, listed)

@@ -16,7 +16,7 @@ from beamrank.frames import run_of_frame
 from models.rerank import rerank
 from models.reranker import Reranker
 from models.stages.compute import Computed, ShardInputs
-from models.stages.scoring import ScoringStage
+from models.stages.scoring import ModelStage
 from tests.support.checkpoints import save_pair
 from tests.support.processes import succeed
 from tests.support.runs import read_trec
@@ -70,14 +70,14 @@ def test_rerank_equals_the_command_line_bit_for_bit(
     run = collection.run(f"dtype={dtype}", "kernel=auto", output=tmp_path / "out")
     assert len(run.plan.shards) == 2
     raw: dict[str, list[dict[str, object]]] = {"mono": [], "duo": []}
-    compute = ScoringStage.compute
+    compute = ModelStage.compute
 
-    def recorded(stage: ScoringStage, inputs: ShardInputs) -> Computed:
+    def recorded(stage: ModelStage, inputs: ShardInputs) -> Computed:
         computed = compute(stage, inputs)
         raw[stage.name] += computed.part.to_pylist()
         return computed
 
-    monkeypatch.setattr(ScoringStage, "compute", recorded)
+    monkeypatch.setattr(ModelStage, "compute", recorded)
     duo = str(collection.folder / "duo")
     found = rerank(
         TOPICS,

@@ -19,7 +19,7 @@ from beamrank.errors import BeamrankError
 from beamrank.storage.documents import checked_json, checked_values
 from models.stages.attempt import run_shard
 from models.stages.core import open_stage
-from models.stages.scoring import ScoringStage
+from models.stages.scoring import ModelStage
 from pipelines.console.progress import ConsoleProgress
 from pipelines.execute import run
 from pipelines.launcher import Launcher
@@ -214,7 +214,7 @@ def test_killed_shards_of_an_earlier_plan_are_reused(collection) -> None:
     record = planned.plan.stage("mono")
     tasks = planned.plan.tasks(record, [planned.plan.seal(name) for name in record.inputs])
     mono = open_stage(planned.plan.stages, "mono")
-    assert isinstance(mono, ScoringStage)
+    assert isinstance(mono, ModelStage)
     run_shard(mono, tasks[0])
     found = _assert_as_fresh(collection, collection.output, **{"mono.k": 5})
     assert found["mono"][1] == 5 * len(planned.plan.shards[0].topics)

@@ -1,0 +1,260 @@
+"""A stage from outside the project that reads texts, with a checkpoint of its own: it keeps all
+that a run promises.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import beamrank
+from beamrank.commit import schemas
+from beamrank.config.cascade import PLUGINS, ConfiguredStage
+from beamrank.config.run import RunConfig
+from beamrank.config.stages import StageConfig
+from beamrank.ranking.rankings import Rankings, rank_docs
+from beamrank.section import Path as FilePath
+from models.scoring.answers import Answers, Contents, Cut
+from models.stages import corpus_scan
+from models.stages.base import Key, Stage
+from models.stages.compute import Computed, ShardInputs
+from models.stages.planning import Planning
+from pipelines.plan.estimate import estimate
+from tests.support.plugins import install
+from tests.support.processes import beamrank_here, succeed
+from tests.support.runs import assert_same_bytes, read_trec, run_bytes, run_here
+from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
+
+_MOST_BYTES = 101
+
+
+class OverlapConfig(StageConfig):
+    """Weighted overlap of terms."""
+
+    weights: FilePath
+
+
+class Weights(NamedTuple):
+    """The checkpoint: the weight of each term."""
+
+    digest: str
+    of_terms: Mapping[str, float]
+
+    @classmethod
+    def read(cls, path: str) -> "Weights":
+        content = Path(path).read_bytes()
+        return cls(sha256(content).hexdigest(), json.loads(content))
+
+    def score(self, query: str, text: str) -> float:
+        return sum(self.of_terms.get(term, 1.0) for term in {*query.split()} & {*text.split()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap(Stage):
+    """Scores a doc by the terms that it shares with the query."""
+
+    type_name = "overlap"
+    section = OverlapConfig
+    schema = schemas.MONO
+    needs = "texts"
+    input_docs = 1
+    any_processor = True
+
+    weights_digest: Annotated[str, Key("{own_name}.weights")]
+    weights: str
+
+    @classmethod
+    def read_checkpoint(cls, own: ConfiguredStage, config: RunConfig) -> Weights:
+        return Weights.read(own.section.weights)
+
+    @classmethod
+    def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:
+        digest = planning.checkpoints[own.name].digest
+        return {**super().settings(own, planning), "weights_digest": digest}
+
+    def cost(self, topics: int) -> int:
+        return topics * self.k
+
+    def compute(self, inputs: ShardInputs) -> Computed:
+        weights, texts = inputs.opened(lambda: Weights.read(self.weights)), inputs.read("texts")
+        received, contents = self.received(inputs), Contents.of(texts, instructed=False)
+        pairs = [(query, doc) for query, docs in sorted(received.items()) for doc in docs]
+        keys = _keys(contents, *zip(*pairs, strict=True))
+        answers = inputs.find(keys)
+        rows = texts.to_pylist()
+        queries = {row["query_id"]: row["query"] for row in rows}
+        text_of = {
+            doc: text
+            for row in rows
+            for doc, text in zip(row["doc_ids"], row["doc_texts"], strict=True)
+        }
+        scores = [
+            answers[key] if key in answers else weights.score(queries[query], text_of[doc])
+            for key, (query, doc) in zip(keys, pairs, strict=True)
+        ]
+        query_ids, doc_ids = zip(*pairs, strict=True)
+        ranks = [received[query].index(doc) + 1 for query, doc in pairs]
+        columns = [query_ids, doc_ids, np.zeros(len(pairs), np.int16), ranks, scores]
+        reused = sum(key in answers for key in keys)
+        counts = {"inferences": len(keys) - reused, "reused": reused}
+        return Computed(pa.table(columns, schema=self.schema), counts)
+
+    def known_answers(self, part: pa.Table, tokens: pa.Table) -> Answers:
+        contents = Contents.of(tokens, instructed=False)
+        keys = _keys(contents, part["query_id"].to_pylist(), part["doc_id"].to_pylist())
+        return dict(zip(keys, part["score"].to_pylist(), strict=True))
+
+    def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:
+        assert before is not None
+        return rank_docs(before, part, self.k, "max", k)
+
+
+def _keys(contents: Contents, query_ids: Any, doc_ids: Any) -> list[bytes]:
+    queries, docs = contents.find(query_ids, doc_ids)
+    return contents.keys(queries, Cut(docs, np.zeros_like(docs), contents.doc_lengths[docs]))
+
+
+def _cut(text: str) -> str:
+    return text.encode()[:_MOST_BYTES].decode(errors="ignore")
+
+
+@pytest.fixture
+def collection(tmp_path, monkeypatch) -> SmallCollection:
+    """A given run, then the plugin's stage; some docs are longer than is passed on, and some have
+    a character there.
+    """
+    install(tmp_path / "package", monkeypatch, PLUGINS, overlap=f"{__name__}:Overlap")
+    docs = {
+        doc: text if int(doc[1:]) % 2 else f"{text[: _MOST_BYTES - 1]:.<100}\u20ac {text}"
+        for doc, text in DOCS.items()
+    }
+    made = SmallCollection(tmp_path, docs).given_run()
+    (tmp_path / "weights.json").write_text(json.dumps({"amber": 2.5, "heron": 0.125}))
+    made.keys |= {
+        "input": {"max_text_bytes": _MOST_BYTES},
+        "cascade": [{"overlap": {"weights": "weights.json", "k": 7}}],
+    }
+    return made
+
+
+def _status(output: Path) -> dict[str, dict[str, Any]]:
+    stages = json.loads(succeed("status", output, "--json").stdout)["stages"]
+    return {stage["stage"]: stage for stage in stages}
+
+
+def _texts(made: SmallCollection) -> dict[str, str]:
+    rows = map(json.loads, (made.folder / "corpus.jsonl").read_text().splitlines())
+    return {row["id"]: row["contents"] for row in rows}
+
+
+def test_stage_scores_texts_that_are_cut_at_a_character(collection):
+    counted = {stage.stage: stage for stage in estimate(collection.config).stages}
+    assert [*counted] == ["retrieve", "texts", "overlap"]
+    assert counted["overlap"].inferences == 10 * 7
+    run = run_here(collection.path)
+    texts = _texts(collection)
+    rows = {row["query_id"]: row for row in run.rows("texts")}
+    for query_id, docs in CANDIDATES.items():
+        row, kept = rows[query_id], [_cut(texts[doc]) for doc in docs[:7]]
+        assert (row["query"], row["doc_ids"]) == (TOPICS[query_id], docs[:7])
+        assert row["doc_texts"] == kept
+        assert row["doc_lengths"] == [len(text.encode()) for text in kept]
+    assert {*map(len, map(str.encode, map(_cut, texts.values())))} >= {100, 101}
+    manifest = run.plan.seal("texts")
+    needed = {doc for docs in CANDIDATES.values() for doc in docs[:7]}
+    long = [doc for doc in needed if len(texts[doc].encode()) > _MOST_BYTES]
+    assert manifest is not None
+    assert manifest.total("truncated_docs") >= len(long) > 0
+    weights = Weights.read(str(collection.folder / "weights.json"))
+    for row in run.rows("overlap"):
+        text = _cut(texts[row["doc_id"]])
+        assert row["score"] == np.float32(weights.score(TOPICS[row["query_id"]], text))
+
+
+def test_runs_are_the_same_for_runners_and_shards_and_in_memory(collection, tmp_path):
+    expected = Path(run_here(collection.path).plan.output)
+    for runner in ("local", "embed"):
+        made = beamrank.run(str(collection.path), runner=runner, output=tmp_path / runner)
+        assert_same_bytes(Path(made.output), expected)
+    other = beamrank.run(str(collection.path), output=tmp_path / "seven", set={"shards": 7})
+    assert run_bytes(Path(other.output)) == run_bytes(expected)
+    collection.keys["input"] = {}
+    whole = beamrank.run(str(collection.path), output=tmp_path / "uncut")
+    found = beamrank.rerank(
+        TOPICS,
+        {
+            query: {doc: -float(at) for at, doc in enumerate(docs)}
+            for query, docs in CANDIDATES.items()
+        },
+        _texts(collection),
+        cascade=[{"overlap": {"weights": str(tmp_path / "weights.json"), "k": 7}}],
+    )
+    ((name, run),) = found.items()
+    assert {query: list(docs) for query, docs in run.items()} == read_trec(Path(whole.runs[name]))
+
+
+def test_stage_resumes_reuses_and_is_checked(collection, tmp_path):
+    whole = Path(run_here(collection.path).plan.output)
+    resumed = Path(run_here(collection.path, tmp_path / "resumed").plan.output)
+    for stage in ("texts", "overlap"):
+        (manifest,) = (resumed / stage).glob("manifest-*.json")
+        manifest.unlink()
+        sorted((resumed / stage / "receipts").iterdir())[1].unlink()
+    run_here(collection.path, resumed)
+    assert_same_bytes(resumed, whole)
+    for number in range(2):
+        done = beamrank_here(
+            "run", collection.path, "--only", f"{number}/2", "--output", tmp_path / "only"
+        )
+        assert done.returncode == 0, done.stderr
+    assert_same_bytes(tmp_path / "only", whole)
+    assert beamrank_here("verify", whole).returncode == 0
+    audited = json.loads(succeed("audit", whole, "--json").stdout)
+    assert [stage["stage"] for stage in audited["stages"]] == ["overlap"]
+    assert audited["wrong"] == []
+    succeed("inspect", whole, "--query", "q0")
+    # More docs and shorter texts: the scores of others are known.
+    changed = {"overlap.k": 8, "input.max_text_bytes": 90}
+    keys = [f"{key}={value}" for key, value in changed.items()]
+    fresh = Path(run_here(collection.path, tmp_path / "fresh", keys).plan.output)
+    reused = beamrank.run(
+        str(collection.path), set=changed, output=tmp_path / "reused", reuse=[str(whole)]
+    )
+    assert_same_bytes(Path(reused.output), fresh)
+    counts = _status(Path(reused.output))["overlap"]
+    assert counts["inferences"] + counts["reused"] == 10 * 8
+    assert counts["reused"] > 0
+    assert counts["inferences"] > 10
+
+
+def test_tokens_and_texts_are_made_by_one_scan(collection, tmp_path, monkeypatch):
+    (cascade,) = collection.keys.pop("cascade")
+    collection.with_models()
+    collection.keys["input"]["max_text_bytes"] = _MOST_BYTES
+    later = [{name: collection.keys.pop(name)} for name in ("mono", "duo")]
+    collection.keys["cascade"] = [cascade, *later]
+    expected = Path(run_here(collection.path).plan.output)
+    beamrank.run(str(collection.path), runner="embed", output=tmp_path / "embed")
+    assert_same_bytes(tmp_path / "embed", expected)
+    scans, scan = list[int](), corpus_scan.CorpusScan.scan
+
+    def counted(self: Any, number: int) -> Any:
+        scans.append(number)
+        return scan(self, number)
+
+    monkeypatch.setattr(corpus_scan.CorpusScan, "scan", counted)
+    run_here(collection.path, tmp_path / "again")
+    assert scans == [0]
+    assert_same_bytes(tmp_path / "again", expected)
+    (manifest,) = (tmp_path / "again/texts").glob("manifest-*.json")
+    manifest.unlink()
+    sorted((tmp_path / "again/texts/receipts").iterdir())[0].unlink()
+    run_here(collection.path, tmp_path / "again")
+    assert scans == [0, 0]
+    assert_same_bytes(tmp_path / "again", expected)
