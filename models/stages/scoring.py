@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from threading import Lock
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import JobConfig, RunConfig

@@ -14,7 +14,7 @@ from beamrank.storage import files as storage
 from pipelines.runs.run_metadata import ENDING
 from tests.support.outputs import files_below
 from tests.support.processes import beamrank, beamrank_here, succeed
-from tests.support.runs import run_here
+from tests.support.runs import run_here, scored_and_reused
 from tests.support.services.stores import Store
 from tests.support.small_collection import SmallCollection
 
@@ -70,7 +70,7 @@ def _assert_whole(output: str, expected: dict[str, bytes]) -> None:
 
 
 @pytest.mark.jvm
-def test_whole_run_at_a_store(job, local_runs, store, tmp_path):
+def test_whole_run_at_a_store_and_a_run_that_reuses_it(job, local_runs, store, tmp_path):
     run_here(f"{job}/config.yaml")
     _assert_whole(f"{job}/out", local_runs)
     # Launcher and workers asked for each checkpoint several times, and it was fetched once.
@@ -79,17 +79,9 @@ def test_whole_run_at_a_store(job, local_runs, store, tmp_path):
     ] == [1, 1]
     kinds = {path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()}
     assert kinds == {"checkpoints", "hashed", "indexes", "lists"}
-
-
-@pytest.mark.jvm
-def test_run_reuses_scores_of_an_output_at_a_store(job, local_runs):
-    earlier = run_here(f"{job}/config.yaml").plan.output
-    plan = run_here(f"{job}/config.yaml", f"{job}/later", [f"reuse=[{earlier}]", "shards=2"]).plan
-    for stage in ("mono", "duo"):
-        manifest = plan.gather(stage)
-        assert manifest is not None
-        assert manifest.total("inferences") == 0
-        assert manifest.total("reused") > 0
+    later = run_here(f"{job}/config.yaml", f"{job}/later", [f"reuse=[{job}/out]", "shards=2"])
+    counts = scored_and_reused(later.plan.output)
+    assert [scored for scored, _ in counts.values()] == [0, 0]
     assert _runs(f"{job}/later") == local_runs
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from beamrank.commit.check import verify_stages
+from beamrank.commit.listing import BESIDE_RUNS
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.status import read_status
 from beamrank.config.load import load_config
@@ -117,22 +118,27 @@ def assert_as_fresh(output: Path, fresh: Path) -> int:
         f"{each.stage}/{receipt.part}" for each in sealed for receipt in each.receipts
     ) == parts(fresh)
     assert run_bytes(output).items() >= run_bytes(fresh).items()
+    for name in BESIDE_RUNS:
+        ours, expected = output / "runs" / name, fresh / "runs" / name
+        assert ours.exists() == expected.exists(), name
+        assert not ours.exists() or ours.read_bytes() == expected.read_bytes(), name
     assert verify_stages(str(output)).findings == []
-    found, all_scored = scored_and_reused(output), scored_and_reused(fresh)
-    assert {stage: sum(counts) for stage, counts in found.items()} == {
-        stage: scored for stage, (scored, _) in all_scored.items()
+    counts, all_counts = map(scored_and_reused, (output, fresh))
+    assert {stage: sum(counts[stage]) for stage in counts} == {
+        stage: sum(all_counts[stage]) for stage in all_counts
     }
-    assert all(reused == 0 for _, reused in all_scored.values())
-    return sum(reused for _, reused in found.values())
+    # A stage that goes deeper takes over what the one before it scored.
+    assert not any(all_counts[stage][1] for stage in all_counts if "deeper" not in stage)
+    return sum(reused for _, reused in counts.values())
 
 
-def scored_and_reused(output: Path) -> dict[str, tuple[int, int]]:
+def scored_and_reused(output: Path | str) -> dict[str, tuple[int, int]]:
     """What the stages with a model scored, and what they took over."""
     statuses = read_status(read_plan(str(output)))
     return {
         each.stage: (each.inferences, each.reused)
         for each in statuses
-        if each.stage in ("mono", "duo")
+        if each.inferences + each.reused
     }
 
 

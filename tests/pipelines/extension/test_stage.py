@@ -30,9 +30,8 @@ from tests.pipelines.runners.test_engines import get_engine
 from tests.support.checkpoints import LETTERS, save_tiny
 from tests.support.plugins import install
 from tests.support.processes import beamrank_here, succeed
-from tests.support.runs import assert_same_bytes, committed, read_trec, run_bytes
+from tests.support.runs import assert_same_bytes, read_trec, run_bytes
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection, small_cascade
-from tests.support.tiers import slow_but
 
 
 def _hash(query_id: str, doc_id: str) -> float:
@@ -289,51 +288,6 @@ def test_stages_of_a_package_and_of_ours_have_the_same_bytes_on_flink(
     assert list(result.runs) == ["dense", "mono", "large", "duo-sum", "listwise"]
     on_flink = beamrank.run(str(collection.path), runner="flink", output=tmp_path / "flink")
     assert_same_bytes(Path(on_flink.output), collection.output)
-
-
-@pytest.mark.parametrize("stage", slow_but(1, ["listwise", "large"]))
-def test_cascade_resumes_after_a_kill_and_reuses_scores(collection, plugins, tmp_path, stage):
-    collection.keys["cascade"].append({"listwise": {"k": 3}})
-    beamrank.run(str(collection.path))
-    whole = tmp_path / "whole"
-    beamrank.run(str(collection.path), output=whole)
-    folder = collection.output / stage
-    (manifest,) = folder.glob("manifest-*.json")
-    manifest.unlink()
-    sorted((folder / "receipts").iterdir())[1].unlink()
-    before = committed(collection.output)
-    beamrank.run(str(collection.path))
-    assert_same_bytes(collection.output, whole)
-    kept = {name: state for name, state in committed(collection.output).items() if name in before}
-    assert kept == before
-    reused = tmp_path / "reused"
-    beamrank.run(str(collection.path), output=reused, reuse=[str(whole)])
-    assert_same_bytes(reused, whole)
-    status = {
-        each["stage"]: each
-        for each in json.loads(succeed("status", reused, "--json").stdout)["stages"]
-    }
-    assert {name: status[name]["inferences"] for name in ("mono", "large", "duo")} == {
-        "mono": 0,
-        "large": 0,
-        "duo": 0,
-    }
-
-
-def test_stage_reuses_scores_of_a_stage_of_another_name_and_place(collection, tmp_path):
-    beamrank.run(str(collection.path))
-    _cascade(collection, {"mono": {"checkpoint": "./large", "k": 5, "name": "only"}})
-    found = beamrank.run(
-        str(collection.path), output=tmp_path / "only", reuse=[str(collection.output)]
-    )
-    status = {
-        each["stage"]: each
-        for each in json.loads(succeed("status", found.output, "--json").stdout)["stages"]
-    }
-    assert status["only"]["reused"] > 0
-    assert run_bytes(tmp_path / "only") == run_bytes(
-        Path(beamrank.run(str(collection.path), output=tmp_path / "a").output)
-    )
 
 
 def test_dense_first_stage_feeds_the_cascade(collection, plugins, tmp_path):

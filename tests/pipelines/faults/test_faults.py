@@ -7,12 +7,10 @@ import json
 import random
 import resource
 import subprocess
-import time
 from collections.abc import Iterator
 from errno import ENOSPC
 from pathlib import Path
 
-import psutil
 import pytest
 
 from beamrank.commit.check import verify_stages
@@ -24,12 +22,7 @@ from pipelines.launcher import resumable
 from pipelines.runs.verify_runs import verify_runs
 from tests.support.processes import (
     BEAMRANK,
-    TWO_PROCESSES,
-    Moment,
     beamrank,
-    started,
-    wait_until,
-    worker_processes,
 )
 from tests.support.runs import PlannedRun, run_bytes
 from tests.support.services.faulty_store import (
@@ -192,48 +185,6 @@ def test_resume_repairs_corrupt_receipts_parts_and_manifests(
     broken.run()
     assert _results(snapshot(broken.plan.output)) == _results(whole)
     assert [stage.done for stage in read_status(broken.plan)] == [4] * len(broken.plan.stages)
-
-
-def _files_exist(count: int) -> Moment:
-    return lambda output: len(_files(str(output))) >= count
-
-
-@slow
-def test_resume_after_kill_at_random_moments(
-    collection, cascade: PlannedRun, whole, tmp_path
-) -> None:
-    """kill -9 when so many files exist, a few more each time; then once to the end."""
-    run, drawn = cascade.at(tmp_path / "out"), random.Random(13)
-    for count in sorted(drawn.sample(range(3, len(whole) - 4), 4)):
-        with started(collection.path, tmp_path / "out") as process:
-            wait_until(_files_exist(count), tmp_path / "out", process)
-            time.sleep(drawn.uniform(0, 0.02))
-            process.kill()
-            process.wait()
-        _assert_status_counts_what_is_whole(run, whole)
-    _assert_results_of_an_undisturbed_run(run.run(), whole)
-
-
-@slow
-@pytest.mark.parametrize("count", [8, 28])
-def test_resume_after_kill_of_a_worker_process(
-    collection, cascade: PlannedRun, whole, tmp_path, count
-) -> None:
-    """kill -9 of one of two worker processes: its open shards are started again."""
-    run = cascade.at(tmp_path / "out")
-    workers: list[psutil.Process] = []
-    with started(collection.path, tmp_path / "out", *TWO_PROCESSES) as process:
-
-        def both_work(output: Path) -> bool:
-            workers[:] = worker_processes(process)
-            return len(workers) == 2 and _files_exist(count)(output)
-
-        wait_until(both_work, tmp_path / "out", process)
-        workers[count % 2].kill()
-        process.communicate(timeout=100)
-    assert process.returncode == 0
-    _assert_status_counts_what_is_whole(run, whole)
-    _assert_results_of_an_undisturbed_run(run.run(), whole)
 
 
 def test_full_disk_is_resumable_and_a_broken_pipe_is_not() -> None:

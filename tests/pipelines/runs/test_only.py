@@ -106,15 +106,6 @@ def test_tokens_of_all_are_not_made_again(collection, tmp_path) -> None:
     assert_same_bytes(output, collection.output)
 
 
-def test_scores_of_an_earlier_run_are_reused(collection, tmp_path) -> None:
-    done = succeed(
-        "run", collection.path, "--output", tmp_path, "--only", "0/1", "--reuse", collection.output
-    )
-    assert list(tmp_path.rglob("needed-*")) == []
-    assert done.stderr.count("0 inferences and 60 reused from earlier runs") == 2
-    assert_same_bytes(tmp_path, collection.output)
-
-
 def test_missing_doc_is_an_error_of_its_process_alone(tmp_path) -> None:
     collection = small_cascade(tmp_path)
     lines = (tmp_path / "corpus.jsonl").read_text().splitlines(keepends=True)
