@@ -38,7 +38,7 @@ class ScorePairs(ModelStage):
     section = StageConfig
     name = "scores"
     ranks = False
-    needs = None
+    needs = None  # type: ignore[assignment]
     input_docs = 0
     reads_input = True
 

@@ -52,7 +52,7 @@ def depths_plan(runs: PlanRuns, k0s: Sequence[int], k1s: Sequence[int]) -> Pairs
     ranking: list[Any] = [stage for stage in runs.stages if stage.ranks]
     place = next((place for place, stage in enumerate(ranking) if isinstance(stage, ScoreDuo)), 0)
     mono, duo = ranking[place - 1], ranking[place]
-    if not mono.reads or not isinstance(duo, ScoreDuo):
+    if not isinstance(mono, Stage) or not mono.reads or not isinstance(duo, ScoreDuo):
         raise ConfigError(
             f"{plan.output} has no duo after a stage that scores docs one by one, and figure 4 is "
             "about both: leave out --score-missing"
