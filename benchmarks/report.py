@@ -54,13 +54,15 @@ def _tables(figures: Figures, nested: bool = True) -> Iterator[str]:
     plain = [(name, value) for name, value in figures.items() if name not in groups]
     yield table([{"": _words(name), "value": value} for name, value in plain])
     for name, group in groups.items():
-        rows = group
-        if isinstance(group, dict):
-            rows = [
+        if isinstance(group, list):
+            yield table(group)
+            continue
+        yield table(
+            [
                 {name: key, **(value if isinstance(value, dict) else {"value": value})}
                 for key, value in group.items()
             ]
-        yield table(rows)
+        )
 
 
 def table(rows: Sequence[Figures]) -> str:
