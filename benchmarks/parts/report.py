@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from benchmarks import hash_backend, synthetic
 from benchmarks.outputs import part_of
@@ -24,7 +25,7 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
     for duo_k in options.duo_k:
         print(f"{options.queries:,} topics, duo.k {duo_k}", file=sys.stderr)
         duo = {"checkpoint": "embedded:duo", "k": duo_k}
-        more = {"duo": duo, "backend": hash_backend.NAME, "qrels": "qrels.txt"}
+        more: dict[str, Any] = {"duo": duo, "backend": hash_backend.NAME, "qrels": "qrels.txt"}
         config = synthetic.write_config(
             folder, corpus, _PASSAGES, options.queries, options.k, **more
         )
