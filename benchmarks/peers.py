@@ -33,7 +33,9 @@ class Searched:
     hits: Hits
 
 
-def timed_searches(load: Callable[[], Any], search: Callable[[Any], Any]) -> tuple[Any, Any]:
+def timed_searches(
+    load: Callable[[], Any], search: Callable[[Any], Any]
+) -> tuple[tuple[float, float, float], Any]:
     """Seconds to load a searcher and of two searches with it, and what the first one gave."""
     start = time.perf_counter()
     searcher = load()

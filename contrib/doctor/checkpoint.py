@@ -182,7 +182,7 @@ class Checked:
         )
         if differ:
             words += f"; {differ} of {len(laid_out)} inputs have other ids in transformers"
-        figures = {"input": shown, "token_types": list(template.token_types)}
+        figures: dict[str, Any] = {"input": shown, "token_types": list(template.token_types)}
         figures |= {"unknown": share, "differ": differ}
         yield Finding("special tokens", state, words, figures)
         yield Finding("prompt", OK, "none", {"prompt": None})
