@@ -13,6 +13,7 @@ import pytest
 
 from beamrank.commit.owner import launched
 from beamrank.commit.plan import read_plan
+from beamrank.commit.shards import ShardTask
 from beamrank.errors import BeamrankError
 from beamrank.storage.documents import checked_json, checked_values
 from pipelines.console.progress import ConsoleProgress
@@ -43,13 +44,13 @@ def collection(tmp_path: Path) -> SmallCollection:
     return small_cascade(tmp_path)
 
 
-def _given(collection: SmallCollection, *outputs: Path) -> tuple[bool, list[str]]:
-    """Whether mono can reuse parts in a run into the first of some outputs, and what is said of the
-    others.
-    """
+def _reused(collection: SmallCollection, *outputs: Path) -> tuple[bool, list[str]]:
+    """Whether mono reuses parts in a run into the first of some outputs, and why not others."""
     plan, lines = collection.plan(output=outputs[0]).plan, list[str]()
-    tokens = read_plan(plan.output).tasks
-    return bool(tokens), lines
+    tasks = [ShardTask(plan.folder("mono"), shard, "") for shard in range(len(plan.shards))]
+    reuse = Reuse(plan, [str(output) for output in outputs])
+    given = reuse.given_to(plan.stage("mono"), tasks, lines.append)
+    return any(task.reusable for task in given), lines
 
 
 def _with(**changes: Any) -> Callable[[Path], None]:
@@ -84,20 +85,19 @@ def test_earlier_output_that_cannot_be_used_is_named(
 ) -> None:
     old = Path(shutil.copytree(first, tmp_path / "old"))
     spoil(min(old.glob(pattern)))
-    reusable = _reusable(collection, tmp_path / "new", old)
-    assert any(re.search(said, line) for line in reusable.refused), reusable.refused
+    are_reused, lines = _reused(collection, tmp_path / "new", old)
+    assert any(re.search(said, line) for line in lines), lines
     # A worker may be of the machine's kind.
-    assert bool(reusable.stages) == pattern.startswith("machines")
+    assert are_reused == pattern.startswith("machines")
 
 
 def test_output_of_a_running_job_and_itself_are_named(collection, first, tmp_path) -> None:
     old, new = Path(shutil.copytree(first, tmp_path / "old")), tmp_path / "new"
     with launched(str(old), "0" * 64, "1" * 64):
-        reusable = _reusable(collection, new, old)
-    own, writing = reusable.refused
-    assert own.startswith(f"{new} is this run's own output")
-    assert re.match(rf"{old}: process {os.getpid()} on .* is writing it", writing)
-    assert not reusable.stages
+        are_reused, (own, writing) = _reused(collection, new, old)
+    assert f": {new} is this run's own output" in own
+    assert re.search(rf": {old}: process {os.getpid()} on .* is writing it", writing)
+    assert not are_reused
 
 
 @pytest.mark.parametrize("stage", ["mono", "tokenize-*"])
