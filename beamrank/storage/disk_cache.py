@@ -61,7 +61,9 @@ def owned(path: Path) -> Path:
             if anyone and each.lstat().st_uid not in (0, os.geteuid()):
                 problem = f"belongs to a different user, and everyone can write to {each.parent}"
                 raise PreflightError(
-                    f"{each} in the cache {problem}: set BEAMRANK_CACHE to a folder of your own"
+                    f"{each} in the cache {problem}: set BEAMRANK_CACHE to a folder of your own",
+                    kind="other-user",
+                    file=str(each),
                 )
     return path
 

@@ -228,4 +228,4 @@ def _headers(file: BinaryIO, some: RecordRange) -> Iterator[tuple[str, int, int]
 
 
 def _truncated(place: str) -> DataError:
-    return DataError(f"{place} is truncated: the file ends in it. Fetch it again")
+    return DataError(f"{place} is truncated: the file ends in it. Fetch it again", kind="truncated")
