@@ -130,7 +130,8 @@ def load_fast(folder: str, reference: str | None = None) -> Any:
                 f"the {FAST} is that of another tokenizer. Give the checkpoint its own"
                 if fast
                 else _ADVICE
-            )
+            ),
+            kind="no-tokenizer",
         )
     needed = [
         name
@@ -145,7 +146,7 @@ def load_fast(folder: str, reference: str | None = None) -> Any:
             if missing
             else f"has no words in {' and '.join(needed) or FAST}"
         )
-        raise PreflightError(f"{refusal} {found}: {_ADVICE}")
+        raise PreflightError(f"{refusal} {found}: {_ADVICE}", kind="no-tokenizer")
     return tokenizer
 
 
