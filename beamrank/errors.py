@@ -13,7 +13,8 @@ class BeamrankError(Exception):
     """A job failed; the command ends with exit code 1.
 
     Attributes:
-        kind: of an input that cannot be read, a short constant for the reason: `column-twice`.
+        kind: a short constant for the reason, mostly of an input that cannot be read:
+            `column-twice`. docs/reference/errors.md lists those of all errors.
         file: the input's.
         place: the line, byte or row there.
     """

@@ -104,7 +104,9 @@ def _verify_top(output: str, result: Verification) -> list[StageRecord]:
     with errors_as(PreflightError, output):
         entries = [entry for entry in listing.list_output(output) if not entry.temporary]
     if not any(entry.kind is listing.POINTER for entry in entries):
-        raise PreflightError(f"{output} holds no beamrank run: there is no {listing.CURRENT} in it")
+        raise PreflightError(
+            f"{output} holds no beamrank run: there is no {listing.CURRENT} in it", kind="no-output"
+        )
     stages: dict[str, StageRecord] = {}
     plans = [entry.name for entry in entries if entry.kind is listing.PLAN]
     for name in plans:

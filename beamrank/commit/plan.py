@@ -391,7 +391,9 @@ def read_plan(output: str) -> Plan:
     with errors_as(PreflightError, output):
         current = read_current(output)
     if current is None:
-        raise PreflightError(f"{output} holds no beamrank run: there is no {CURRENT} in it")
+        raise PreflightError(
+            f"{output} holds no beamrank run: there is no {CURRENT} in it", kind="no-output"
+        )
     try:
         return load_plan(output, current.plan)
     except ValueError as error:

@@ -216,11 +216,15 @@ class StageFolder:
         try:
             content = storage.read_bytes(url)
         except FileNotFoundError as error:
-            raise ReceiptError(f"{url} is missing; run again, which recreates it") from error
+            raise ReceiptError(
+                f"{url} is missing; run again, which recreates it", kind="no-file", file=url
+            ) from error
         if sha256(content) != receipt.part_sha256:
             raise ReceiptError(
                 f"{url} does not hold the bytes that its receipt names: it was changed after it "
-                "was written. Delete it and run again, which recreates it"
+                "was written. Delete it and run again, which recreates it",
+                kind="changed",
+                file=url,
             )
         return content
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from beamrank.errors import DataError, PreflightError
+from beamrank.errors import PreflightError
 from beamrank.formats.corpora import FORMATS
 from beamrank.formats.files import Beginning, Choice, InputFile, Paths, shown_paths
 from beamrank.formats.reader import TableReader
@@ -80,7 +80,7 @@ class DigestedRun:
             )
             url = min(dict(old.items() ^ new.items()))
             what = "was removed" if url not in new else "was added" if url not in old else "changed"
-        raise DataError(changed(url, what))
+        raise changed(url, what)
 
 
 def run_bytes(paths: Paths) -> int:

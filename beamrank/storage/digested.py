@@ -155,14 +155,14 @@ class DigestedFile:
         if version != self.version:
             now = digest_file(self.url, read=bool(self.sha256))
             if now.content != self.content:
-                raise DataError(changed(self.url))
+                raise changed(self.url)
             version = now.version
         try:
             yield
         finally:
             # A file that is written while it is read looks damaged.
             if self.find_version() != version:
-                raise RewrittenError(changed(self.url))
+                raise changed(self.url, error=RewrittenError)
 
     def is_rewritten(self) -> bool:
         """Whether the file was written since its digest was taken.
@@ -181,15 +181,17 @@ class DigestedFile:
         try:
             return file_version(self.url)
         except FileNotFoundError as error:
-            raise DataError(changed(self.url, "was removed")) from error
+            raise changed(self.url, "was removed") from error
 
 
-def changed(url: str, what: str = "changed") -> str:
-    """The message about a file that is not the one that was digested."""
-    return (
+def changed(url: str, what: str = "changed", error: type[DataError] = DataError) -> DataError:
+    """The error about a file that is not the one that was digested."""
+    return error(
         f"{url} {what} after its digest was taken, so its new content would count as the old one. "
         "Nothing was committed from it. Run the same command again to use the new content, or "
-        "restore the file first"
+        "restore the file first",
+        kind="changed",
+        file=url,
     )
 
 

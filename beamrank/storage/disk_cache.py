@@ -61,7 +61,9 @@ def owned(path: Path) -> Path:
             if anyone and folder.lstat().st_uid not in (0, os.geteuid()):
                 problem = f"belongs to a different user, and everyone can write to {folder.parent}"
                 raise PreflightError(
-                    f"{folder} in the cache {problem}: set BEAMRANK_CACHE to a folder of your own"
+                    f"{folder} in the cache {problem}: set BEAMRANK_CACHE to a folder of your own",
+                    kind="other-user",
+                    file=str(folder),
                 )
     return path
 

@@ -248,7 +248,9 @@ class _Tree:
                     name = f"{storage.name(table)}/{log.partition('/')[0]}"
                     raise PreflightError(
                         f"{self.url(table)} is a Delta, Hudi or Iceberg table: only the log in "
-                        f"{name} says which files are current. Export the current rows as Parquet"
+                        f"{name} says which files are current. Export the current rows as Parquet",
+                        kind="table",
+                        file=name,
                     )
 
     def url(self, path: str) -> str:

@@ -68,7 +68,9 @@ def check_regular(path: str) -> None:
     kind = _kind(path)
     if kind is not None:
         reason = ", and a job reads its inputs more than once" if kind == _PIPE else ""
-        raise PreflightError(f"{path} is {kind}{reason}: give a regular file")
+        raise PreflightError(
+            f"{path} is {kind}{reason}: give a regular file", kind="not-regular", file=path
+        )
 
 
 def _kind(path: str) -> str | None:

@@ -59,12 +59,16 @@ def compression(url: str) -> str | None:
     if method == "compress":
         raise PreflightError(
             f"{url} is packed by `compress`, which beamrank does not read: unpack it with `gzip "
-            "-dc FILE > NEW_FILE` (or `uncompress`)"
+            "-dc FILE > NEW_FILE` (or `uncompress`)",
+            kind="packed",
+            file=url,
         )
     if inner.removesuffix(_TAR).endswith(_NOT_READ):
         raise PreflightError(
             f"{url} has a format that beamrank does not read: unpack it, or compress the one file "
-            "in it with gzip, bzip2, xz or zstd"
+            "in it with gzip, bzip2, xz or zstd",
+            kind="packed",
+            file=url,
         )
     return "tar" if inner.endswith(_TAR) else method
 
@@ -145,7 +149,9 @@ def open_stream(url: str, *, pipe: bool = False) -> Iterator[BinaryIO]:
     with errors_as(DataError, url), storage.open_binary(url, pipe=pipe) as file:
         if packing is not None and getattr(file, "size", None) == 0:
             raise DataError(
-                f"{url} is empty, so it is not a complete {packing} file: fetch it again"
+                f"{url} is empty, so it is not a complete {packing} file: fetch it again",
+                kind="damaged",
+                file=url,
             )
         content = file if method is None else _decompressed(file, method)
         yield _buffered(_Chunks(_only_file(content, url))) if packing == "tar" else content
@@ -233,19 +239,27 @@ def _only_file(archive: BinaryIO, url: str) -> Iterator[bytes]:
     )
     first = next(members, None)
     if first is None:
-        raise DataError(f"{url} holds no file: fetch it again, or give a different one")
+        raise DataError(
+            f"{url} holds no file: fetch it again, or give a different one",
+            kind="not-one-file",
+            file=url,
+        )
     content = tar.extractfile(first) if first.isreg() else None
     if content is None:
         raise DataError(
             f"{url} holds {first.name!r}, which is a link or a special file: unpack it, and give "
-            "the file to read"
+            "the file to read",
+            kind="not-one-file",
+            file=url,
         )
     yield from iter(lambda: content.read(_CHUNK_BYTES), b"")
     second = next(members, None)
     if second is not None:
         raise DataError(
             f"{url} holds several files ({first.name!r}, {second.name!r}, ...): unpack it, and "
-            "give the file to read"
+            "give the file to read",
+            kind="not-one-file",
+            file=url,
         )
     while archive.read(_CHUNK_BYTES):  # The checksum of a compressed archive is behind its end.
         pass
@@ -275,11 +289,14 @@ def errors_as(kind: type[BeamrankError], url: str) -> Iterator[None]:
             raise kind(str(refusal)) from error
         if is_unanswered(error):
             raise unreachable(url, error) from error
-        hint = ". It may be damaged or truncated: fetch it again"
+        reason, hint = "damaged", ". It may be damaged or truncated: fetch it again"
         if isinstance(error, MemoryError):
+            reason = "too-large"
             hint = ". It is too large, not damaged: write it with shorter texts, or in more parts"
         elif getattr(error, "errno", None):
-            hint = ""
+            reason = hint = ""
         raise kind(
-            f"cannot read {url}: {hide_credentials(str(error)) or type(error).__name__}{hint}"
+            f"cannot read {url}: {hide_credentials(str(error)) or type(error).__name__}{hint}",
+            kind=reason,
+            file=url,
         ) from error

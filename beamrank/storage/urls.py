@@ -113,7 +113,8 @@ def refuse_credentials(values: Any, where: str) -> None:
                 "or ;. Paths are written to the plan and to messages, where others can read them. "
                 "Leave it out, and give credentials as the storage's library takes them: "
                 "environment variables, or files such as ~/.aws/credentials "
-                "(docs/internals/security.md)"
+                "(docs/internals/security.md)",
+                kind="credential",
             )
 
 

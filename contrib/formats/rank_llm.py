@@ -54,7 +54,10 @@ def _request(url: str, line: int, row: Any) -> Request:
     raise WrongFormatError(
         f'{url}:{line}: a row is not a request of rank_llm ({{"query": {{"qid", "text"}}, '
         f'"candidates": [...]}}, or {{"query": text, "hits": [{{"qid", "docid", "content"}}]}}): '
-        f"{json.dumps(row)[:200]}"
+        f"{json.dumps(row)[:200]}",
+        kind="not-rank-llm",
+        file=url,
+        place=line,
     )
 
 

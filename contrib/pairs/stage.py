@@ -38,7 +38,7 @@ class ScorePairs(ModelStage):
     section = StageConfig
     name = "scores"
     ranks = False
-    needs = None  # type: ignore[assignment]
+    needs = None
     input_docs = 0
     reads_input = True
 

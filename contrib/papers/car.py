@@ -107,7 +107,9 @@ def _open_outlines(file: InputFile, hints: Hints) -> RecordsDecoder:
                 for path in section_paths(outline):
                     yield number, path
             except RowError as error:
-                raise DataError(f"item {number} of {file.url} {error}") from error
+                raise DataError(
+                    f"item {number} of {file.url} {error}", kind="item", place=number
+                ) from error
 
     return RecordsDecoder(_TOPIC, lambda bad: parsed(sections(), _section_parser(hints), bad))
 
@@ -149,7 +151,7 @@ def _parse_section(line: str) -> tuple[str, str]:
     try:
         text = unquote(line.removeprefix("enwiki:"), errors="strict")
     except UnicodeDecodeError as error:
-        raise RowError(f"{line!r} is not UTF-8 when percent-decoded") from error
+        raise RowError(f"{line!r} is not UTF-8 when percent-decoded", "not-utf8") from error
     return line, text.replace("/", " ")
 
 
@@ -165,7 +167,8 @@ def _query_id_of(line: str) -> str:
     if len(columns) != len(_QRELS_COLUMNS):
         expected = " ".join(_QRELS_COLUMNS)
         raise RowError(
-            f"has {len(columns)} columns where the four of TREC qrels are expected ({expected})"
+            f"has {len(columns)} columns where the four of TREC qrels are expected ({expected})",
+            "columns",
         )
     return columns[0]
 

@@ -118,7 +118,8 @@ def read_items(
                 count, used = count + 1, after
         except cbor2.CBORDecodeError as error:
             raise DataError(
-                f"{where} is damaged after its first {count} {kind.noun}s: {error}"
+                f"{where} is damaged after its first {count} {kind.noun}s: {error}",
+                kind="damaged",
             ) from error
         buffer, place = buffer[used:], place + used
         if buffer[:1] == _BREAK or len(buffer) > _MAX_ITEM_BYTES:
@@ -134,7 +135,8 @@ def read_items(
     if buffer != (_BREAK if has_header and is_last else b"") or not (is_last or end):
         raise DataError(
             f"{where} is damaged or truncated after its first {count} {kind.noun}s: what follows "
-            f"is neither a complete {kind.noun} nor the end of the file. Fetch it again"
+            f"is neither a complete {kind.noun} nor the end of the file. Fetch it again",
+            kind="damaged",
         )
 
 
@@ -159,7 +161,8 @@ def _read_header(file: BinaryIO, where: str, kind: Kind) -> tuple[bytes, int, bo
         first_item = None
     if first_item is None:
         raise WrongFormatError(
-            f"{where} does not begin with CBOR: it is not a TREC CAR file, or it is truncated"
+            f"{where} does not begin with CBOR: it is not a TREC CAR file, or it is truncated",
+            kind="not-car",
         )
     first, end = first_item
     match first:
@@ -169,22 +172,25 @@ def _read_header(file: BinaryIO, where: str, kind: Kind) -> tuple[bytes, int, bo
                     (name for number, name in _NAMES.items() if kinds[:1] == [number]),
                     "an unknown kind",
                 )
-                raise PreflightError(f"{where} holds {named}: {kind.remedy}")
+                raise PreflightError(f"{where} holds {named}: {kind.remedy}", kind="other-part")
             if beginning[end : end + 1] != _LIST:
                 raise PreflightError(
                     f"{where} has a TREC CAR header but no list of {kind.noun}s after it: it may "
-                    "be truncated"
+                    "be truncated",
+                    kind="damaged",
                 )
             return beginning[end + 1 :], end + 1, True
         case [0, bytes(), list()]:
             if kind is PARAGRAPHS:
                 return beginning, 0, False
-            raise PreflightError(f"{where} holds paragraphs: {kind.remedy}")
+            raise PreflightError(f"{where} holds paragraphs: {kind.remedy}", kind="other-part")
         case [_, str(), bytes(), _, *_]:
             if kind is not PARAGRAPHS:
                 return beginning, 0, False
-            raise PreflightError(f"{where} holds pages or outlines: {kind.remedy}")
-    raise WrongFormatError(f"{where} does not hold {kind.noun}s of TREC CAR")
+            raise PreflightError(
+                f"{where} holds pages or outlines: {kind.remedy}", kind="other-part"
+            )
+    raise WrongFormatError(f"{where} does not hold {kind.noun}s of TREC CAR", kind="not-car")
 
 
 def _whole_items(buffer: bytes) -> Iterator[tuple[Any, int]]:

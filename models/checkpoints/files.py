@@ -224,7 +224,9 @@ def weight_files(folder: str) -> tuple[str, ...]:
     if name is None:
         raise PreflightError(
             f"there are no weights in {folder}: neither {SAFETENSORS} nor {PICKLED}, whole or "
-            "with an index; no other format is read"
+            "with an index; no other format is read",
+            kind="no-weights",
+            file=folder,
         )
     return (name, *_parts(folder, name)) if name.endswith(_INDEX) else (name,)
 
@@ -344,7 +346,9 @@ def _file_shapes(path: str, reference: str) -> dict[str, tuple[int, ...]]:
     except Exception as error:
         raise PreflightError(
             f"the weights of the checkpoint {reference} cannot be read from {path}: {error}. Only "
-            "plain tensors are"
+            "plain tensors are",
+            kind="damaged",
+            file=path,
         ) from error
 
 

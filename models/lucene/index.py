@@ -233,7 +233,8 @@ def _check_digest(url: str, files: Mapping[str, IndexFile], expected: str) -> No
     if files_digest(files) != expected:
         raise PreflightError(
             f"the index {url} is not, or no longer, the one with digest {expected[:SHORT]} that "
-            "this run was planned with. Start the run again, or build the index again"
+            "this run was planned with. Start the run again, or build the index again",
+            kind="changed",
         )
 
 
@@ -265,7 +266,9 @@ def read_written_info(url: str) -> IndexInfo | None:
         return None
     except ValueError as error:
         raise PreflightError(
-            f"{path} is damaged; remove the folder and build the index again: {error}"
+            f"{path} is damaged; remove the folder and build the index again: {error}",
+            kind="damaged",
+            file=path,
         ) from error
     return info
 
@@ -292,7 +295,8 @@ def _require_foreign(url: str, sizes: Mapping[str, int]) -> None:
     """Refuses a folder that is not an index of another program."""
     if _is_unfinished(sizes):
         raise PreflightError(
-            f"{url} is an index whose upload did not finish: build it again with `beamrank index`"
+            f"{url} is an index whose upload did not finish: build it again with `beamrank index`",
+            kind="unfinished",
         )
     segments = [
         name for name in sizes if name.startswith("segments_") and _LUCENE_FILE.fullmatch(name)
@@ -363,7 +367,9 @@ def find_damage(info: IndexInfo, found: Mapping[str, IndexFile]) -> Iterator[tup
 def _damaged(url: str, name: str, problem: str) -> PreflightError:
     return PreflightError(
         f"the index {url} is damaged: {name} {problem}. BM25 would find other docs. Remove the "
-        "folder and build it again with `beamrank index`"
+        "folder and build it again with `beamrank index`",
+        kind="damaged",
+        file=name,
     )
 
 

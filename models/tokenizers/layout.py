@@ -138,7 +138,9 @@ def pair_layout(folder: str, reference: str, reads_types: bool | None) -> InputT
     elif isinstance(own, InputTemplate):
         return own
     problem = problem or f"{own}, so beamrank does not know the input that its model was trained on"
-    raise PreflightError(f"the tokenizer of the checkpoint {reference} {problem}")
+    raise PreflightError(
+        f"the tokenizer of the checkpoint {reference} {problem}", kind="unknown-layout"
+    )
 
 
 def extend_layout(pair: InputTemplate, segments: int) -> InputTemplate:

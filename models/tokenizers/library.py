@@ -87,7 +87,8 @@ def load_tokenizer(folder: str) -> Tokenizer:
         raise PreflightError(
             f"{folder} has no tokenizer: neither {FAST} nor a vocabulary ({VOCABULARY}, a "
             "SentencePiece model, or vocab.json with merges.txt). Give a checkpoint with its "
-            "tokenizer's files"
+            "tokenizer's files",
+            kind="no-tokenizer",
         )
     return LibraryTokenizer(*_convert(folder))
 
@@ -107,11 +108,13 @@ def load_with_transformers(folder: str, reference: str | None = None) -> Any:
         if _has_fast(folder):
             name = reference or folder
             raise PreflightError(
-                f"transformers cannot load the tokenizer of the checkpoint {name}: {found}"
+                f"transformers cannot load the tokenizer of the checkpoint {name}: {found}",
+                kind="tokenizer",
             ) from error
         raise PreflightError(
             f"{folder} has no {FAST}, and transformers cannot make one of its other files: "
-            f"{found}; {_ADVICE}"
+            f"{found}; {_ADVICE}",
+            kind="no-tokenizer",
         ) from error
 
 
@@ -127,7 +130,8 @@ def load_fast(folder: str, reference: str | None = None) -> Any:
                 f"the {FAST} is that of another tokenizer. Give the checkpoint its own"
                 if fast
                 else _ADVICE
-            )
+            ),
+            kind="no-tokenizer",
         )
     needed = [
         name
@@ -142,7 +146,7 @@ def load_fast(folder: str, reference: str | None = None) -> Any:
             if missing
             else f"has no words in {' and '.join(needed) or FAST}"
         )
-        raise PreflightError(f"{refusal} {found}: {_ADVICE}")
+        raise PreflightError(f"{refusal} {found}: {_ADVICE}", kind="no-tokenizer")
     return tokenizer
 
 

@@ -179,7 +179,8 @@ class PromptTemplate:
             f"the prompt of the checkpoint {self.reference} {problem}. It must hold the query, "
             "then each doc, once and unchanged, as a chat template with the roles `query` and "
             "`document` of sentence-transformers does (chat_template.jinja). A classifier that was "
-            "trained on plain pairs needs none: take it out"
+            "trained on plain pairs needs none: take it out",
+            kind="prompt",
         )
 
     def _check_instruction(self, instruction: str, names: Sequence[str]) -> None:

@@ -54,10 +54,7 @@ def test_extension_that_cannot_be_imported_is_named_and_ends_nothing_else(regist
         ("fails", "ZeroDivisionError"),
         ("odd", "Error"),
     ):
-        with pytest.raises(
-            PreflightError,
-            match=rf"'{name}' .*outside .*{reason}",
-        ):
+        with pytest.raises(PreflightError, match=rf"'{name}' .*outside .*{reason}"):
             registry[name]
     assert set(registry.importable()) == {"a", "later", "own"}
     assert [*registry.values()] == [1, "/", "from outside"]

@@ -19,6 +19,7 @@ from models.checkpoints.sources import locate
 from models.reranker import Reranker
 from tests.support.checkpoints import MINILM
 from tests.support.oracle import Oracle, assert_parity
+from tests.support.refusals import refuses
 
 QUERIES = ["how do crusts stay crisp", "an oven", "how do crusts stay crisp"]
 TEXTS = ["Open the oven door for the last minutes.", "", "Store bread in paper " * 30]
@@ -84,12 +85,12 @@ def test_reranker_scores_the_rows_of_a_frame(checkpoints, frame):
         == duo.score(zip(QUERIES, TEXTS, TEXTS[::-1], strict=True)).tolist()
     )
     assert mono.score(frame({name: values[:0] for name, values in pairs.items()})).shape == (0,)
-    with pytest.raises(DataError, match="`doc`") as raised:
+    with refuses(DataError, "null", 1) as raised:
         mono.score(frame(pairs | {"doc": [*TEXTS[:1], None, *TEXTS[2:]]}))
-    assert (raised.value.kind, raised.value.place) == ("null", 1)
-    with pytest.raises(DataError, match="doc_i") as raised:
+    assert "`doc`" in str(raised.value)
+    with refuses(DataError, "column-missing") as raised:
         duo.score(frame(pairs))
-    assert raised.value.kind == "column-missing"
+    assert "doc_i" in str(raised.value)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
@@ -115,7 +116,7 @@ def test_reranker_names_an_input_that_is_not_a_pair(checkpoints, wrong):
 
 
 def test_reranker_refuses_inputs_without_an_order(checkpoints):
-    with pytest.raises(ConfigError, match="inputs is a set"):
+    with pytest.raises(ConfigError, match=r"inputs .*set"):
         Reranker(checkpoints.mono).score({("q", "t"), ("q", "u")})
 
 

@@ -9,8 +9,12 @@ from beamrank.errors import BeamrankError
 
 
 @contextmanager
-def refuses(error: type[BeamrankError], kind: str, place: int | None = None) -> Iterator[None]:
-    """The block raises such an error."""
+def refuses(
+    error: type[BeamrankError], kind: str, place: int | None = None, file: object = ""
+) -> Iterator[pytest.ExceptionInfo[BeamrankError]]:
+    """The block raises such an error; its file's name ends in `file`."""
     with pytest.raises(error) as caught:
-        yield
-    assert (caught.value.kind, caught.value.place) == (kind, place), caught.value
+        yield caught
+    told = caught.value
+    assert (told.kind, told.place) == (kind, place), f"{told.kind} {told.place}: {told}"
+    assert told.file.endswith(str(file)), told.file

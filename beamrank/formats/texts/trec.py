@@ -109,7 +109,9 @@ def _parts(file: BinaryIO, url: str, fields: Sequence[str]) -> Iterator[tuple[in
     if _OPENING.match(last) and not _CLOSING.search(last):
         raise DataError(
             f"{url} is truncated: it ends inside of the doc that begins on line {line:,}. Fetch "
-            "it again"
+            "it again",
+            kind="truncated",
+            file=url,
         )
     yield from _halves(line, last)
 
@@ -259,15 +261,16 @@ def _parse_topic(names: Sequence[str], text: str) -> list[str | None]:
     number = topic and _NUMBER.search(topic[2])
     if topic is None or (number is None) == (topic[1].lower() == "topic"):
         raise RowError(
-            "is not inside <top> and </top>, <topic number> and </topic>, or <DOC> and </DOC>"
+            "is not inside <top> and </top>, <topic number> and </topic>, or <DOC> and </DOC>",
+            "outside",
         )
     body, fields = topic[3], list[tuple[str, str]]()
     if _NESTED.search(body):
-        raise RowError("is not closed before the next one begins")
+        raise RowError("is not closed before the next one begins", "not-closed")
     if topic[1].lower() == "doc":
         match = _TOPIC_DOCNO.fullmatch(body)
         if match is None:
-            raise RowError("does not begin with <DOCNO> and </DOCNO>")
+            raise RowError("does not begin with <DOCNO> and </DOCNO>", "tag-missing")
         query_id, query = match[1], match[2]
     elif number is not None:
         query_id, query, fields = number[2], *_elements(body)
@@ -277,7 +280,8 @@ def _parse_topic(names: Sequence[str], text: str) -> list[str | None]:
         others = ", ".join(dict.fromkeys(f"<{tag}>" for tag, _ in fields))
         raise RowError(
             f"has neither <{'> nor <'.join(_QUERY_ELEMENTS)}>; it has: {others}. Write the topics "
-            "as `tsv`, with the text that is the query"
+            "as `tsv`, with the text that is the query",
+            "no-query",
         )
     texts = [" ".join(text for tag, text in fields if tag == name) for name in names]
     return [query_id.strip(), *(text and " ".join(text.split()) for text in (query, *texts))]
@@ -304,10 +308,12 @@ def _fields(body: str, names: Sequence[str]) -> tuple[str, str | None, list[tupl
     for tag in ("num", "title"):
         if len(re.findall(rf"(?:^[ \t]*|>[ \t]*)<{tag}>", body, _FLAGS)) > 1:
             raise RowError(
-                f"has more than one <{tag}>: a </top> and a <top> may be missing between two topics"
+                f"has more than one <{tag}>: a </top> and a <top> may be missing between "
+                "two topics",
+                "tag-twice",
             )
         if not by_tag[tag] and (tag == "num" or not names):
-            raise RowError(f"has no <{tag}>")
+            raise RowError(f"has no <{tag}>", "tag-missing")
     texts = [(tag, text) for tag, texts_of_tag in by_tag.items() for text in texts_of_tag]
     return by_tag["num"][0], next(iter(by_tag["title"]), None), texts
 

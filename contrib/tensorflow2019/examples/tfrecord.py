@@ -221,4 +221,6 @@ def _headers(file: BinaryIO, some: RecordRange) -> Iterator[tuple[str, int, int]
 
 
 def _truncated(place: str) -> DataError:
-    return DataError(f"{place}: it is truncated, the file ends in it. Fetch it again")
+    return DataError(
+        f"{place}: it is truncated, the file ends in it. Fetch it again", kind="truncated"
+    )

@@ -27,6 +27,7 @@ from tests.support.outputs import (
     make_plan,
     seal_stage,
 )
+from tests.support.refusals import refuses
 
 _HOUR = 3600.0
 _OTHER_PART = "part-00000-aaaaaaaaaaaa.parquet"
@@ -221,17 +222,17 @@ def test_gc_removes_rejected_rows_that_nothing_names(output):
 
 def test_gc_stops_at_an_unreadable_plan_or_manifest(tmp_path):
     output = str(tmp_path / "out")
-    with pytest.raises(PreflightError, match="holds no beamrank run"):
+    with refuses(PreflightError, "no-output"):
         _garbage(output)
     finished_output(output)
     manifest = next((tmp_path / "out/mono").glob("manifest-*"))
     whole = manifest.read_bytes()
     manifest.write_bytes(whole[:-9])
-    with pytest.raises(ReceiptError, match="what it names is unknown"):
+    with pytest.raises(ReceiptError, match=manifest.name):
         _garbage(output)
     manifest.write_bytes(whole)
     (tmp_path / "out/plan-aaaaaaaaaaaa.json").write_text('{"shards_file": "t"')
-    with pytest.raises(PreflightError, match="what it names is unknown"):
+    with pytest.raises(PreflightError, match=r"plan-a{12}"):
         _garbage(output)
 
 

@@ -23,6 +23,7 @@ from tests.support.outputs import (
     scoring_record,
     tokenize_record,
 )
+from tests.support.refusals import refuses
 
 _DEEP = 200_000
 _NUMBER: Any = 5
@@ -120,13 +121,10 @@ def test_document_of_other_types_gives_no_traceback(document, others):
 @pytest.mark.parametrize(
     ("stages", "reason"),
     [
-        ((scoring_record("mono", "mono"),), "mono reads one that is not before it"),
-        ((scoring_record("mono", "retrieve"),), "mono reads one that is not before it"),
-        (
-            (replace(tokenize_record(), inputs=(), corpus_digest=_NUMBER),),
-            "corpus_digest: ",
-        ),
-        ((replace(scoring_record("mono"), schema=_WORD),), r"schema: .*list"),
+        ((scoring_record("mono", "mono"),), "stage mono "),
+        ((scoring_record("mono", "retrieve"),), "stage mono "),
+        ((replace(tokenize_record(), inputs=(), corpus_digest=_NUMBER),), "corpus_digest: "),
+        ((replace(scoring_record("mono"), schema=_WORD),), "schema: "),
     ],
 )
 def test_impossible_plan_is_refused(tmp_path, stages, reason):
@@ -144,7 +142,7 @@ def test_impossible_plan_is_refused(tmp_path, stages, reason):
 @pytest.mark.parametrize("content", _CONTENTS.values(), ids=_CONTENTS)
 def test_malformed_index_info_is_refused(tmp_path, content):
     (tmp_path / INFO_NAME).write_bytes(content)
-    with pytest.raises(PreflightError, match="json is damaged; remove the folder") as refusal:
+    with refuses(PreflightError, "damaged", file=INFO_NAME) as refusal:
         require_index(str(tmp_path))
     assert len(str(refusal.value)) < 500
 

@@ -199,7 +199,7 @@ def test_entry_at_a_store_counts_for_ten_minutes(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "_lock", lambda url: f"{tmp_path}/{uuid4()}")
     with launched(output, "a" * 64, "b" * 64), launched(output, "a" * 64, "b" * 64):
         with (
-            pytest.raises(TemporaryError, match="in use"),
+            pytest.raises(TemporaryError, match=str(os.getpid())),
             launched(output, "c" * 64, "b" * 64),
         ):
             pytest.fail("it may not start")
@@ -297,7 +297,7 @@ def test_run_that_was_taken_over_keeps_its_shards(tmp_path):
     second.run()
     written = {file.name: file.read_bytes() for file in runs.iterdir()}
     assert written["mono.trec"] != b""
-    with pytest.raises(BeamrankError, match="another configuration was started into"):
+    with pytest.raises(BeamrankError, match=second.plan.name):
         write_runs(first.plan, first.config, ConsoleProgress(quiet=True))
     assert {file.name: file.read_bytes() for file in runs.iterdir()} == written
     assert first.plan.manifest("duo") is not None

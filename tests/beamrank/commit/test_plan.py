@@ -89,7 +89,7 @@ def test_plan_reads_back(tmp_path: Path) -> None:
     assert [stage.name for step in ("mono", "duo") for stage in plan.of_step(step)] == ["mono"]
     plan.check_engine()
     older = dataclasses.replace(plan, engine_version=3)
-    with pytest.raises(EngineVersionError, match=rf"{tmp_path}/{older.name} .*engine version 3"):
+    with pytest.raises(EngineVersionError, match=rf"{tmp_path}/{older.name} .* 3 "):
         older.check_engine()
     assert (tmp_path / f"plan-{plan.digest[:12]}.json").is_file()
 
@@ -139,25 +139,16 @@ def test_plan_tells_which_judgments_changed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (
-            "topics-*.parquet",
-            r"topics-.*\.parquet is missing",
-        ),
-        (
-            "plan-*.json",
-            r"plan-.*\.json is missing",
-        ),
+        ("topics-*.parquet", r"\(topics-\w+\.parquet "),
+        ("plan-*.json", r"\(plan-\w+\.json "),
         ({"shards_file": None}, "shards_file: "),
         ({"stages": [{"name": "mono"}]}, r"stages.0.type_name: "),
-        *(
-            ({"shards": many}, f"cannot be read .*not hold the topics of {many} shards")
-            for many in (2, 4, 10**12)
-        ),
+        *(({"shards": many}, f"{many} shards") for many in (2, 4, 10**12)),
         *(
             ({"engine_version": each}, f"version {each}")
             for each in (OLDEST_READ_VERSION - 1, ENGINE_VERSION + 1, "4")
         ),
-        ({"run_tag": "tug", "check": "0" * 64}, "it was changed after it was written"),
+        ({"run_tag": "tug", "check": "0" * 64}, "changed"),
     ],
 )
 def test_plan_that_cannot_be_read_is_an_error(tmp_path: Path, change: Any, reason: str) -> None:

@@ -89,9 +89,9 @@ def test_shards_are_read_as_they_were_written(shards, tmp_path, monkeypatch):
     assert found == shards
     assert read_shards(name, content, len(shards)) is found
     for damaged in (content[:-1], content + b"x", b""):
-        with pytest.raises(ValueError, match=rf"{name} .*changed"):
+        with pytest.raises(ValueError, match=name):
             read_shards(name, damaged, len(shards))
-    with pytest.raises(ValueError, match=r"(rows|topics) of 9 shards"):
+    with pytest.raises(ValueError, match=r" 9 .* \d$"):
         read_shards(name, content, 9)
 
 

@@ -231,4 +231,4 @@ def test_inspect_shows_the_attempts_at_a_shard(tmp_path):
     assert [each["stage"] for each in found["attempts"]][:3] == [
         stage.name for stage in plan.stages
     ][:3]
-    assert "are 0 to 2" in refused("inspect", tmp_path, "--shard", "3", code=2)
+    assert " 0 to 2" in refused("inspect", tmp_path, "--shard", "3", code=2)

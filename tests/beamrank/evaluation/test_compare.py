@@ -19,6 +19,7 @@ from beamrank.evaluation.compare import (
 )
 from beamrank.evaluation.evaluate import evaluate_run_files
 from beamrank.evaluation.significance import compare_evaluations, holm
+from tests.support.refusals import refuses
 
 MEASURES = ["RR@10", "nDCG@10", "Judged@1"]
 QRELS = "".join(f"q{query} 0 a 1\n" for query in range(8))
@@ -213,12 +214,12 @@ def test_rows_that_cannot_be_used_are_left_out_up_to_a_number(folder):
 
 
 def test_bad_input_is_refused(folder):
-    with pytest.raises(ConfigError, match="unknown measure"):
+    with pytest.raises(ConfigError, match="'X'"):
         _compare("none", measures=["X"])
-    with pytest.raises(PreflightError, match="there is no run none"):
+    with refuses(PreflightError, "no-file"):
         _compare("none")
     (folder / "other").write_text("p1 Q0 a 1 1 t\n")
-    with pytest.raises(PreflightError, match=r"other .*qrels .*common"):
+    with pytest.raises(PreflightError, match=r"other .*qrels .*'p1'"):
         _compare("other")
 
 

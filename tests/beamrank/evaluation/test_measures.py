@@ -10,23 +10,20 @@ from beamrank.evaluation.measures import explain_names, parse_measures, split_me
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("ndcg@10", r"did you mean nDCG@10\?"),
-        ("ndgc@10", r"did you mean nDCG@10\?"),
+        ("ndcg@10", r"nDCG@10\?"),
+        ("ndgc@10", r"nDCG@10\?"),
         ("gm_map", r"'gm_map' .*AP"),
         ("11pt_avg", "'11pt_avg'"),
-        (
-            "official",
-            "'official'",
-        ),
+        ("official", "'official'"),
         ("recip_rank.10", r"recip_rank .*RR"),
         ("ndcg_cut_2.5", "ndcg_cut"),
         ("P_0", "cutoff"),
         ("P_10x", "'P_10x'"),
         ("nonsense", r"'nonsense'.*AP, Bpref, Compat"),
-        ("ERR@20", "cannot be computed here; possible are AP"),
+        ("ERR@20", "'ERR@20'.*AP, Bpref"),
         ("R", "R@"),
         ("P@2.5", r"cutoff=2.5"),
-        ("AP(x=1)", "unsupported params"),
+        ("AP(x=1)", "'x'"),
         ("nDCG@", "nDCG@10"),
         ("AP(rel=0)", r"rel .*10,000, .*0"),
         ("IPrec@1.5", "recall"),
@@ -36,6 +33,31 @@ from beamrank.evaluation.measures import explain_names, parse_measures, split_me
         ("nDCG@\u0661\u0660", "nDCG@"),
         ("AP(rel=2,rel=1)", "twice"),
         ("P" * 100_000, r"^measure 'P{1000}'\.\.\. .*1000"),
+        # Those below were tracebacks, NaN or, for a small beta, the values of another measure.
+        # pytrec_eval would end the process.
+        *((f"{name}@0", "cutoff .*1,000,000,000") for name in ("P", "RR", "AP", "nDCG")),
+        ("P@1000000001", r"cutoff .*1,000,000,000, .*1000000001"),
+        ("P_99999999999999999999999", "cutoff"),
+        ("nDCG@99999999999999999999999", "cutoff"),
+        ("RR@99999999999999999999999", "cutoff"),
+        ("P@True", "cutoff"),
+        ("P@" + "9" * 5000, "1000"),
+        ("P(rel=4294967297)@1", r"rel .*10,000, .*4294967297"),
+        ("Bpref(rel=2147483648)", "rel "),
+        ("NumRet(rel=10001)", "rel "),
+        ("RR(rel=True)", "rel "),
+        ("Compat(p=1e400)", r"p .*0 and 1, .*inf"),
+        ("Compat(p=1.01)", "^measure .*: p "),
+        ("SetF(beta=1e400)", r"beta .*0.001 .*1,000, .*inf"),
+        ("SetF(beta=1e-05)", "beta"),
+        ("IPrec@1e400", r"recall .*inf"),
+        ("nDCG(gains={1:1e400})@3", r"gains .*10,000"),
+        ("nDCG(gains={1:2.5})@3", "gains"),
+        ("nDCG(gains={1:'2'})", "gains"),
+        ("nDCG(gains={'1':2})", "gains"),
+        ("nDCG(gains={1:10001})", "gains"),
+        ("-" * 10_000 + "1", "1000"),
+        ("(" * 10_000, "1000"),
     ],
 )
 def test_unknown_measure_is_an_error(name, reason):
@@ -89,50 +111,8 @@ def test_trec_eval_measures_are_computed_or_refused(capsys):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        # pytrec_eval would end the process.
-        *(
-            (f"{name}@0", "cutoff must be between 1 and 1,000,000,000, not 0")
-            for name in ("P", "RR", "AP", "nDCG")
-        ),
-        ("P@1000000001", r"cutoff .*1,000,000,000, .*1000000001"),
-        ("P_99999999999999999999999", "cutoff"),
-        ("nDCG@99999999999999999999999", "cutoff"),
-        ("RR@99999999999999999999999", "cutoff"),
-        ("P@True", "cutoff"),
-        ("P@" + "9" * 5000, "1000"),
-        ("P(rel=4294967297)@1", r"rel .*10,000, .*4294967297"),
-        ("Bpref(rel=2147483648)", "rel "),
-        ("NumRet(rel=10001)", "rel "),
-        ("RR(rel=True)", "rel "),
-        ("Compat(p=1e400)", r"p .*0 and 1, .*inf"),
-        ("Compat(p=1.01)", "p must be between 0 and 1"),
-        ("SetF(beta=1e400)", r"beta .*0.001 .*1,000, .*inf"),
-        ("SetF(beta=1e-05)", "beta"),
-        ("IPrec@1e400", r"recall .*inf"),
-        (
-            "nDCG(gains={1:1e400})@3",
-            r"gains .*0 to 10,000",
-        ),
-        ("nDCG(gains={1:2.5})@3", "gains"),
-        ("nDCG(gains={1:'2'})", "gains"),
-        ("nDCG(gains={'1':2})", "gains"),
-        ("nDCG(gains={1:10001})", "gains"),
-        ("-" * 10_000 + "1", "1000"),
-        ("(" * 10_000, "1000"),
-    ],
-)
-def test_parameter_out_of_range_is_an_error(name, reason):
-    """All of these were tracebacks, NaN or, for a small beta, the values of another measure."""
-    with pytest.raises(ConfigError, match=reason) as caught:
-        parse_measures([name])
-    assert str(caught.value).startswith("measure ")
-
-
 def test_empty_list_of_measures_is_an_error():
-    with pytest.raises(ConfigError, match="no measures"):
+    with pytest.raises(ConfigError, match="RR@10"):
         parse_measures([])
 
 

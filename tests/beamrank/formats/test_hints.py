@@ -28,6 +28,7 @@ from beamrank.formats.qrels import QrelsConfig, read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from pipelines.commands.arguments import file_hints
+from tests.support.refusals import refuses
 
 QUOTED = 'id\ttext\n1\t"The ""Aurora"", a\nferry."\n2\tplain\n'
 
@@ -88,13 +89,13 @@ def test_numbers_are_columns_of_files_without_a_header(tmp_path):
 @pytest.mark.parametrize("columns", [{"query_id": 1, "doc_id": 9}, {"doc_id": 1}])
 def test_numbers_that_a_file_does_not_have_are_refused(tmp_path, columns):
     path = _write(tmp_path / "q", "1 0 17 1\n")
-    with pytest.raises(PreflightError, match="1 to 4"):
+    with refuses(PreflightError, "column-missing"):
         beamrank.read_qrels(path, columns=columns)
 
 
 def test_numbers_of_columns_that_have_names_are_refused(tmp_path):
     path = _write(tmp_path / "q.csv", "qid,docno,rel\n1,a,1\n")
-    with pytest.raises(PreflightError, match="needs names, not numbers"):
+    with refuses(PreflightError, "column-missing"):
         beamrank.read_qrels(path, columns={"query_id": 1, "doc_id": 2, "relevance": 3})
 
 

@@ -23,6 +23,7 @@ from beamrank.formats.runs import open_run_file, read_run
 from beamrank.formats.schemas import Hints
 from beamrank.formats.topics import TopicsConfig, read_topics
 from tests.support.processes import beamrank_here
+from tests.support.refusals import refuses
 from tests.support.runs import read_trec, run_bytes
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection, small_cascade
 
@@ -127,12 +128,10 @@ def test_numbers_name_columns_without_a_header(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_query_with_another_text_is_refused_with_both_places(tmp_path, kind):
     url = write(tmp_path, kind, [*ROWS, ("q1", "whom?", "d4", "x", 0)])
-    with pytest.raises(PreflightError) as caught:
-        read_topics(TopicsConfig(path=url, format="labelled"))
     first = 2 if kind in ("tsv", "csv") else 1
-    assert caught.value.kind == "query-twice"
-    assert caught.value.place == first + 4
-    assert f" {first} has too" in str(caught.value)
+    with refuses(PreflightError, "query-twice", first + 4, url) as caught:
+        read_topics(TopicsConfig(path=url, format="labelled"))
+    assert f" {first} " in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -142,7 +141,7 @@ def test_header_without_a_relevance_is_said_to_lack_it(tmp_path, kind, format):
     with pytest.raises(PreflightError) as caught:
         read_qrels(QrelsConfig(path=url, format=format))
     assert caught.value.kind == "column-missing"
-    assert "(query_id, doc_id, relevance), and it has: query_id, query" in str(caught.value)
+    assert ": query_id, query" in str(caught.value)
 
 
 @pytest.mark.parametrize("format", ["auto", "labelled"])

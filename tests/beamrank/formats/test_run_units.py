@@ -29,6 +29,7 @@ from beamrank.formats.runs import read_run, run_files
 from beamrank.formats.schemas import NO_HINTS, Hints
 from beamrank.storage.row_files import open_rows
 from tests.support.given_runs import read_given
+from tests.support.refusals import refuses
 
 # (query_id, doc_id, rank, score), the rows of queries apart; scores tie, ranks disagree.
 Row = tuple[str, str, int, float]
@@ -129,8 +130,8 @@ def test_run_is_ordered_by_rank_and_place_or_by_score_and_doc_id(
 @pytest.mark.parametrize(
     ("unit_bytes", "places"),
     [
-        (1 << 20, r"line 2: {} already on line 1 of \S+/a\.trec"),
-        (9, r"byte 15: {} already at byte 0 of \S+/a\.trec"),
+        (1 << 20, r"line 2: .*'q1' .*'d' .*line 1 .*/a\.trec"),
+        (9, r"byte 15: .*'q1' .*'d' .*byte 0 .*/a\.trec"),
     ],
 )
 def test_duplicate_of_two_files_is_named_with_both_places(
@@ -138,22 +139,16 @@ def test_duplicate_of_two_files_is_named_with_both_places(
 ) -> None:
     (tmp_path / "a.trec").write_text("q1 Q0 d 1 2 t\nq1 Q0 e 2 1 t\n")
     (tmp_path / "b.trec").write_text("q1 Q0 f 1 20 t\nq1 Q0 d 2 1 t\n")
-    with pytest.raises(
-        PreflightError, match="\n  " + places.format("query 'q1' has doc 'd'")
-    ) as caught:
+    with pytest.raises(PreflightError, match="\n  " + places) as caught:
         read_given(tmp_path, unit_bytes=unit_bytes)
     assert str(caught.value.args[0]).startswith(f"{tmp_path}/b.trec")
 
 
 def test_duplicate_of_a_table_is_named_by_its_rows(tmp_path: Path) -> None:
     _table(tmp_path / "run.parquet", [*ROWS, ROWS[1]])
-    with pytest.raises(PreflightError) as caught:
+    message = rf"{tmp_path}/run\.parquet .*1 .*\n  row 9: .*'q2' .*'x' .*row 2"
+    with pytest.raises(PreflightError, match=message):
         read_given(tmp_path / "run.parquet", unit_bytes=1, columns=_NAMES)
-    assert (
-        f"{tmp_path}/run.parquet is not a valid run: 1 duplicate\n  row 9: query 'q2' has doc 'x' "
-        in str(caught.value)
-    )
-    assert "already at row 2. Remove" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -167,13 +162,10 @@ def test_duplicate_of_a_table_is_named_by_its_rows(tmp_path: Path) -> None:
 )
 def test_wrong_row_is_named_by_line_or_by_byte(tmp_path: Path, row: str, kind: str) -> None:
     (tmp_path / "run.trec").write_text(f"q1 Q0 a 1 3 t\n{row}\nq1 Q0 c 3 0 t\n")
-    for unit_bytes, place in ((1 << 20, "line 2"), (10, "byte 14")):
-        with pytest.raises(PreflightError) as caught:
+    for unit_bytes, unit, place in ((1 << 20, "line", 2), (10, "byte", 14)):
+        with refuses(PreflightError, kind, place, "run.trec") as caught:
             read_given(tmp_path / "run.trec", unit_bytes=unit_bytes)
-        assert f"run.trec is not a valid run: 1 problem\n  {place}: the row has" in str(
-            caught.value
-        )
-        assert (caught.value.kind, str(caught.value.place)) == (kind, place.split()[1])
+        assert f"\n  {unit} {place}: " in str(caught.value)
 
 
 def _write_tables(folder: Path, *tables: dict[str, object]) -> Path:
@@ -236,9 +228,7 @@ def test_partition_can_hold_the_query(tmp_path: Path) -> None:
         folder = tmp_path / "run" / f"query_id={query_id}"
         folder.mkdir(parents=True)
         pq.write_table(pa.table({"doc_id": ["a", "b"], "score": [1.0, 2.0]}), folder / "0.parquet")
-    with pytest.raises(
-        PreflightError, match=r"row 1: the row has the id 'q 2', which holds white space"
-    ):
+    with refuses(PreflightError, "id-white-space", 1):
         read_given(tmp_path / "run")
     (tmp_path / "run" / "query_id=q%202").rename(tmp_path / "run" / "query_id=q2")
     assert read_given(tmp_path / "run").order == {"q1": ["b", "a"], "q2": ["b", "a"]}
@@ -253,9 +243,7 @@ def test_run_without_rows_is_refused(tmp_path: Path, content: str | None) -> Non
     else:
         (tmp_path / "a.trec").write_text(content)
         (tmp_path / "b.trec").write_text("")
-    with pytest.raises(
-        PreflightError, match=rf"^{tmp_path}/(a\.trec|part=0/data\.parquet) .*no rows"
-    ):
+    with refuses(PreflightError, "no-rows"):
         open_run(str(tmp_path), Hints({} if content is not None else {"rank": "position"}))
 
 
@@ -267,17 +255,17 @@ def test_changed_run_is_named(tmp_path: Path) -> None:
     assert len(open_run(str(tmp_path), NO_HINTS, before.digest)[1]) == 2
     (tmp_path / "same.trec").write_bytes((tmp_path / "a.trec").read_bytes())
     assert digest_run(str(tmp_path / "same.trec")).digest == before.files[0].file.sha256
-    with pytest.raises(DataError, match=r"b\.trec changed after its digest was taken"):
+    with refuses(DataError, "changed", file="b.trec"):
         open_run(str(tmp_path / "b.trec"), NO_HINTS, before.files[0].file.sha256)
     (tmp_path / "same.trec").rename(tmp_path / "c.trec")
-    with pytest.raises(DataError, match=r"c\.trec was added after its digest was taken"):
+    with refuses(DataError, "changed", file="c.trec"):
         open_run(str(tmp_path), NO_HINTS, before.digest)
     (tmp_path / "c.trec").unlink()
     (tmp_path / "b.trec").write_text("q1 Q0 z 1 1 t\n")
-    with pytest.raises(DataError, match=r"b\.trec changed after its digest was taken"):
+    with refuses(DataError, "changed", file="b.trec"):
         open_run(str(tmp_path), NO_HINTS, before.digest)
     (tmp_path / "b.trec").unlink()
-    with pytest.raises(DataError, match=r"b\.trec was removed after its digest was taken"):
+    with refuses(DataError, "changed", file="b.trec"):
         open_run(str(tmp_path), NO_HINTS, before.digest)
 
 
@@ -309,7 +297,7 @@ def test_units_travel_in_a_file_and_small_ones_together(tmp_path: Path) -> None:
     Path(url).write_bytes(content[:-1])
     read_units.cache_clear()
     open_rows.cache_clear()
-    with pytest.raises(DataError, match="was changed"):
+    with pytest.raises(DataError, match=url):
         read_units(url)
 
 
@@ -357,5 +345,5 @@ def test_rows_that_cannot_be_used_are_left_out_up_to_the_limit(tmp_path: Path) -
         first, _ = given.rejects.examples
         place = " at byte 30" if unit_bytes == 9 else ":3"
         assert first.startswith(f"{tmp_path}/run.trec{place}: the row has the score")
-        with pytest.raises(PreflightError, match=r"problems?, where max_bad_rows allows 1 of run"):
+        with pytest.raises(PreflightError, match="max_bad_rows"):
             read_given(tmp_path / "run.trec", unit_bytes=unit_bytes, max_bad_rows=1)

@@ -31,9 +31,8 @@ def _problems(path):
 
 
 def _refused(path, kind, place):
-    with pytest.raises(PreflightError) as caught:
+    with refuses(PreflightError, kind, place, path):
         read_run(path)
-    assert (caught.value.file, caught.value.kind, caught.value.place) == (path, kind, place)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +143,7 @@ def test_similar_problems_are_counted_and_shown_once(write):
         )
     )
     assert [int(line) for line in re.findall(r"line (\d+): ", message)] == [2, 14, 15, 18, 19]
-    assert "19 problems" in message
-    assert "(and 12 more like it)" in message
-    assert message.endswith("and 1 more of other kinds")
+    assert re.search(r" 19 .*\n.*\(.* 12 .*\)(.*\n)+.* 1 .*$", message)
 
 
 _tokens = st.text(st.sampled_from("aé#1_\u200b"), min_size=1, max_size=3)
@@ -186,7 +183,7 @@ def test_truncated_runs_are_refused(tmp_path):
     (tmp_path / "cut.gz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "other.gz").write_bytes(b"q Q0 a 1 2 t\n")
     for name in ("cut.gz", "other.gz"):
-        with pytest.raises(PreflightError, match=name):
+        with refuses(PreflightError, "damaged", file=name):
             read_run(str(tmp_path / name))
 
 
@@ -235,7 +232,7 @@ def test_run_of_leaves_queries_without_docs_out():
 @pytest.mark.parametrize(
     ("scores", "message"),
     [
-        ({}, "no rows"),
+        ({}, "run"),
         ({"q": {"a b": 1.0}}, "'a b'"),
         ({"#q": {"a": 1.0}}, "#"),
         ({"q": {"d": float("nan")}}, "'q': .*'d' .*nan"),

@@ -12,6 +12,7 @@ from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.topics import TopicsConfig, read_topics
 from tests.support.corpora import docs_of, read_batches
+from tests.support.refusals import refuses
 
 _DOCS = [{"title": "T", "text": "x y"}, {"title": "", "text": "z"}]
 _TREC = "<DOC>\n<DOCNO>{}</DOCNO>\n<TITLE>{title}</TITLE>\n<TEXT>{text}</TEXT>\n</DOC>\n"
@@ -75,16 +76,13 @@ def test_template_is_in_the_digests(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"template": "text"}, "no field"),
+        ({"template": "text"}, "template 'text' "),
         ({"template": "{}"}, "alone"),
         ({"template": "{text!r}"}, "alone"),
         ({"template": "{text:>9}"}, "alone"),
         ({"template": "{text"}, r"'}'"),
-        ({"template": "{text}", "fields": ["text"]}, "give one or the other"),
-        (
-            {"template": "{text}", "header": False},
-            r"`template` .*`header`",
-        ),
+        ({"template": "{text}", "fields": ["text"]}, "`fields` .*`template`"),
+        ({"template": "{text}", "header": False}, "`template` .*`header`"),
     ],
 )
 def test_wrong_template_is_refused(keys, message):
@@ -190,9 +188,9 @@ def test_template_of_bm25_leaves_the_text_of_topics(topics):
 
 
 def test_field_that_topics_lack_is_an_error_with_those_that_they_have(topics):
-    with pytest.raises(PreflightError, match="title, desc, narr") as error:
+    with refuses(PreflightError, "column-missing", file=topics) as error:
         read_topics(TopicsConfig(path=topics, template="{title} {description}"))
-    assert (error.value.kind, error.value.file) == ("column-missing", topics)
+    assert "title, desc, narr" in str(error.value)
 
 
 def test_topic_whose_template_is_empty_is_a_bad_row(topics):

@@ -149,9 +149,7 @@ def test_missing_docs_are_dropped_and_listed_once() -> None:
 
 def test_duplicate_needed_doc_names_both_places() -> None:
     corpus = docs(("a", 3, 77, [1], False), ("a", 1, 5, [1], False))
-    with pytest.raises(
-        DataError, match="'a' appears twice in the corpus: file 1 byte 5 and file 3 byte 77"
-    ):
+    with pytest.raises(DataError, match=r"'a' .*file 1 byte 5 .*file 3 byte 77"):
         join(candidates(("q1", "a", 1)), corpus)
 
 

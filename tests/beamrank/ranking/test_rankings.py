@@ -150,31 +150,11 @@ def test_mono_score_of_a_foreign_doc_is_an_error(row):
 @pytest.mark.parametrize(
     ("rows", "aggregation", "error", "message"),
     [
-        (
-            [("q", ["b", "x"], [NAN, 1.0, 1.0, NAN])],
-            "sum",
-            DataError,
-            r"'q': .*'x'",
-        ),
-        ([], "sum", DataError, r"'q' .*no row"),
-        (
-            [("q", ["b", "c"], [NAN, 1.0, 1.0])],
-            "sum",
-            DataError,
-            r"'q': 2 docs .*4 .*3",
-        ),
-        (
-            [("q", ["b", "c"], [NAN, NAN, 1.0, NAN])],
-            "sum",
-            DataError,
-            "'q': 1 of 2 pairs",
-        ),
-        (
-            [("q", ["b", "c"], [NAN, 1.0, 1.0, NAN])],
-            "mean",
-            ConfigError,
-            "'mean'",
-        ),
+        ([("q", ["b", "x"], [NAN, 1.0, 1.0, NAN])], "sum", DataError, "'q': .*'x'"),
+        ([], "sum", DataError, "'q' "),
+        ([("q", ["b", "c"], [NAN, 1.0, 1.0])], "sum", DataError, "'q': 2 .*4 .*3"),
+        ([("q", ["b", "c"], [NAN, NAN, 1.0, NAN])], "sum", DataError, "'q': 1 .*2 "),
+        ([("q", ["b", "c"], [NAN, 1.0, 1.0, NAN])], "mean", ConfigError, "'mean'"),
     ],
 )
 def test_duo_scores_that_do_not_fit_are_an_error(rows, aggregation, error, message):

@@ -81,10 +81,7 @@ def test_segments_decide_how_many_tokens_are_stored():
     ("segments", "message"),
     [
         ({"length_tokens": 447}, "446 "),
-        (
-            {"length_tokens": 100, "stride_tokens": 101},
-            "between two segments",
-        ),
+        ({"length_tokens": 100, "stride_tokens": 101}, "stride_tokens 101 "),
         ({"length_tokens": 100, "pooling": "sum"}, "'max', 'first' or 'mean'"),
         ({"length_tokens": 100, "limit": 0}, "limit: "),
     ],

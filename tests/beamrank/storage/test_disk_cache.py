@@ -24,6 +24,7 @@ from beamrank.storage.disk_cache import (
 )
 from beamrank.storage.documents import hashes64
 from tests.support.outputs import list_docs
+from tests.support.refusals import refuses
 
 
 @pytest.fixture(autouse=True)
@@ -182,7 +183,7 @@ def test_entry_of_a_different_user_is_refused_where_everyone_can_write(tmp_path,
     # A cache that is shared on purpose, in which only its users can write.
     assert fetched("indexes", "a", _refuse) == folder
     made.parent.chmod(0o777)
-    with pytest.raises(PreflightError, match=rf"{made} .*BEAMRANK_CACHE"):
+    with refuses(PreflightError, "other-user", file=made):
         fetched("indexes", "a", _refuse)
 
 
@@ -194,7 +195,7 @@ def test_cache_at_a_place_where_everyone_can_write_belongs_to_its_user(tmp_path,
     folder = fetched("indexes", "a", _fetch)
     assert fetched("indexes", "a", _refuse) == folder
     _give_away(shared / "mine")
-    with pytest.raises(PreflightError, match="different user"):
+    with refuses(PreflightError, "other-user"):
         fetched("indexes", "b", _fetch)
 
 
@@ -210,7 +211,7 @@ def test_folder_far_above_the_cache_belongs_to_its_user(tmp_path, monkeypatch, l
     monkeypatch.setenv("BEAMRANK_CACHE", str(root))
     cache_folder("engines")
     _give_away(made)
-    with pytest.raises(PreflightError, match=rf"{made} .*different user"):
+    with refuses(PreflightError, "other-user", file=made):
         cache_folder("engines")
     made.parent.chmod(0o755)
     cache_folder("engines")
@@ -226,7 +227,7 @@ def test_home_of_the_user_is_trusted_wherever_it_is(tmp_path, monkeypatch):
     monkeypatch.delenv("BEAMRANK_CACHE", raising=False)
     assert cache_folder("engines") == home / ".cache/beamrank/engines"
     _give_away(home)
-    with pytest.raises(PreflightError, match="different user"):
+    with refuses(PreflightError, "other-user"):
         cache_folder("engines")
 
 
@@ -234,5 +235,5 @@ def test_lock_of_a_different_user_is_an_error_and_no_wait(tmp_path):
     lock = tmp_path / "locks" / ".a.lock"
     lock.parent.mkdir()
     lock.mkdir()
-    with pytest.raises(PreflightError, match="cannot write in"), exclusive(lock):
+    with pytest.raises(PreflightError, match="locks"), exclusive(lock):
         pass

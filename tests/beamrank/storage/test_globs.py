@@ -13,6 +13,7 @@ import pytest
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.globs import absolute_glob, find, relative_to, resolved_in
+from tests.support.refusals import refuses
 
 _AS_NOBODY = """
 import os, sys
@@ -112,7 +113,7 @@ def test_find_refuses_a_link_that_leads_nowhere(tmp_path, path):
     _write(tmp_path, "docs/a.jsonl")
     (tmp_path / "docs" / "2024").symlink_to("../gone")
     assert _found(tmp_path, "docs/*.jsonl") == ["docs/a.jsonl"]
-    with pytest.raises(PreflightError, match=r"docs/2024 .*No such file"):
+    with pytest.raises(PreflightError, match="docs/2024 "):
         find(str(tmp_path / path))
 
 
@@ -193,7 +194,7 @@ def test_find_refuses_the_files_of_a_table(tmp_path, log):
         "table/data/lang=en",
         "table/data/lang=en/*.parquet",
     ):
-        with pytest.raises(PreflightError, match="table: only the log in table"):
+        with refuses(PreflightError, "table", file=f"table/{log.partition('/')[0]}"):
             find(str(tmp_path / path))
     assert _found(tmp_path, "plain") == ["plain/part-0.parquet"]
     assert _found(tmp_path, "p*/*.parquet") == ["plain/part-0.parquet"]
@@ -216,25 +217,25 @@ def test_tables_are_looked_for_above_the_matches_only(tmp_path, kind):
         (tmp_path / "d/other/metadata").symlink_to("gone")
     assert find(f"{root}/d/*.parquet") == [f"{root}/d/a.parquet"]
     for path in ("d/table/*.parquet", "d/t*/b.parquet", "*/table/*"):
-        with pytest.raises(PreflightError, match="only the log in table/_delta_log"):
+        with refuses(PreflightError, "table", file="table/_delta_log"):
             find(f"{root}/{path}")
     storage.publish(f"{root}/d/metadata/v1.metadata.json", b"{}")
-    with pytest.raises(PreflightError, match="Iceberg"):
+    with refuses(PreflightError, "table", file="metadata"):
         find(f"{root}/d/*.parquet")
 
 
 @pytest.mark.parametrize("chain", ["filecache", "simplecache", "blockcache", "cached"])
 def test_chain_that_keeps_copies_is_refused(chain):
     fsspec.filesystem("memory").pipe("/chain/a", b"1")
-    with pytest.raises(PreflightError, match=f"leave {chain}:: out"):
+    with pytest.raises(PreflightError, match=f"{chain}::"):
         storage.exists(f"{chain}::memory://chain/a")
-    with pytest.raises(PreflightError, match=f"leave {chain}:: out"):
+    with pytest.raises(PreflightError, match=f"{chain}::"):
         storage.read_bytes(f"zip://a::{chain}::memory://chain/a")
 
 
 @pytest.mark.parametrize("output", ["memory://out", "dir::memory://out"])
 def test_output_that_ends_with_the_process_is_refused(output):
-    with pytest.raises(PreflightError, match="end with this process"):
+    with pytest.raises(PreflightError, match=output):
         storage.check_lasting(output)
     storage.check_lasting("/memory:/out")
 

@@ -3,7 +3,6 @@ errors.
 """
 
 import io
-import re
 import tarfile
 import tracemalloc
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage.streams import compression, open_stream, without_compression
 from tests.support.corpora import COMPRESSORS, bad_rows, each_compression
 from tests.support.given_runs import read_given
+from tests.support.refusals import refuses
 
 _IDS = [str(number) for number in range(400)]
 _TOP1000 = "".join(
@@ -128,11 +128,11 @@ def test_damaged_compressed_file_is_an_error(tmp_path, kind, ending):
         len(whole) // 4 * 3,
         len(whole) - 1,
     ):
-        with pytest.raises(BeamrankError, match=rf"input\{ending}.*(cut short|fetch it again)"):
+        with refuses(BeamrankError, "damaged", file=f"input{ending}"):
             _read(path, kind, whole[:cut])
     plain = _INPUTS[kind][0].format("1").encode()
     for content in (first + b"\x07" + second[1:], first + b"no member", first + b"\n", plain):
-        with pytest.raises(BeamrankError, match=rf"input\{ending}"):
+        with refuses(BeamrankError, "damaged", file=f"input{ending}"):
             _read(path, kind, content)
 
 
@@ -146,24 +146,16 @@ def test_zero_bytes_after_a_compressed_member_are_padding(tmp_path, ending):
 
 
 @each_input
-@pytest.mark.parametrize(
-    ("ending", "message"),
-    [
-        (ending, "has a format that beamrank does not read: unpack it")
-        for ending in (".zip", ".tar.lz4", ".RAR", ".7z")
-    ]
-    + [(ending, r"is packed by `compress`.*gzip -dc") for ending in (".Z", ".0z", ".tar.Z")],
-)
-def test_other_packings_are_refused_with_a_remedy(tmp_path, kind, ending, message):
-    with pytest.raises(PreflightError, match=rf"input{re.escape(ending)} {message}"):
+@pytest.mark.parametrize("ending", [".zip", ".tar.lz4", ".RAR", ".7z", ".Z", ".0z", ".tar.Z"])
+def test_other_packings_are_refused(tmp_path, kind, ending):
+    with refuses(PreflightError, "packed", file=f"input{ending}"):
         _read(tmp_path / f"input{ending}", kind, b"PK\3\4 damaged")
 
 
 @each_input
 @each_compression
 def test_compressed_file_without_the_ending_is_named(tmp_path, kind, ending):
-    message = rf"The file is compressed with \w+: give it a name that ends in \{ending}"
-    with pytest.raises(PreflightError, match=message):
+    with pytest.raises(PreflightError, match=rf" \{ending}$"):
         _read(tmp_path / "input", kind, b"".join(_members(kind, ending)))
 
 
@@ -209,19 +201,20 @@ def test_tar_is_read_in_flat_memory(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("files", "links", "message"),
+    ("files", "links", "names"),
     [
-        ("abc", (), r"several files \('\./folder/a', '\./folder/b', \.\.\.\): unpack"),
-        ("a", ("link",), r"several files \('\./folder/a', 'link', \.\.\.\): unpack it"),
-        ("", ("link",), "holds 'link', which is a link or a special file: unpack it"),
-        ("", (), "holds no file"),
+        ("abc", (), "'./folder/a', './folder/b', "),
+        ("a", ("link",), "'./folder/a', 'link', "),
+        ("", ("link",), " 'link', "),
+        ("", (), ""),
     ],
 )
 @pytest.mark.parametrize("name", ["input.tar", "input.tgz"])
-def test_tar_of_anything_but_one_file_is_an_error(tmp_path, name, files, links, message):
+def test_tar_of_anything_but_one_file_is_an_error(tmp_path, name, files, links, names):
     url = _write_tar(tmp_path / name, dict.fromkeys(files, b"1\tx\n"), links)
-    with pytest.raises(BeamrankError, match=rf"input\.{name[6:]} .*{message}"):
+    with refuses(BeamrankError, "not-one-file", file=name) as raised:
         _INPUTS["topics"][1](url)
+    assert names in str(raised.value)
 
 
 @each_input
@@ -232,7 +225,7 @@ def test_truncated_tar_is_an_error(tmp_path, kind, ending):
     # A plain archive is complete where its file is; its end mark adds nothing.
     within = len(packed) if ending != ".tar" else packed.index(content) + len(content)
     for cut in (0, 1, 5, within // 4, within // 2, within - 1):
-        with pytest.raises(BeamrankError, match=rf"input\{ending}.*(cut short|fetch it again)"):
+        with refuses(BeamrankError, "damaged", file=f"input{ending}"):
             _read(tmp_path / f"input{ending}", kind, packed[:cut])
 
 
@@ -240,13 +233,13 @@ def test_truncated_tar_is_an_error(tmp_path, kind, ending):
 @pytest.mark.parametrize("name", ["input.tar", "input.tar.gz", "input.tgz"])
 def test_file_named_as_a_tar_is_an_error(tmp_path, content, name):
     packed = content if name.endswith(".tar") else COMPRESSORS[".gz"](content)
-    with pytest.raises(BeamrankError, match=rf"{name}: .*damaged or truncated"):
+    with refuses(BeamrankError, "damaged", file=name):
         _read(tmp_path / name, "run", packed)
 
 
 def test_tar_without_its_ending_is_named(tmp_path):
     (tmp_path / "collection.tsv").write_bytes(_tar({"c.tsv": b"1\tx\n"}))
-    with pytest.raises(PreflightError, match=r"tar archive: .*\.tar"):
+    with pytest.raises(PreflightError, match=r" \.tar"):
         list_units(CorpusConfig(path=str(tmp_path / "collection.tsv")))
 
 

@@ -160,7 +160,7 @@ def test_argument_that_means_nothing_is_refused_by_predict(ours, name, value):
 
 
 def test_duo_is_refused(checkpoints):
-    with pytest.raises(ConfigError, match=r"rank with `beamrank\.rerank`"):
+    with pytest.raises(ConfigError, match=r"`beamrank\.rerank`"):
         CrossEncoder(Reranker(checkpoints.duo, "duo"))
 
 

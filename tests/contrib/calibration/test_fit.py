@@ -85,7 +85,7 @@ def test_folds_share_the_topics_out_by_their_hashes():
 
 def test_scores_that_fall_with_relevance_are_refused(judged):
     upside_down = Judged(-judged.scores, judged.relevant, judged.topics, judged.count)
-    with pytest.raises(DataError, match="relevant docs have no higher scores than others"):
+    with pytest.raises(DataError, match="`beamrank doctor --checkpoint`"):
         fit_platt(upside_down)
 
 

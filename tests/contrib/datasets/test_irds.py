@@ -141,7 +141,7 @@ def test_fields_of_a_data_set_make_the_text(registered):
     ("reference", "part", "message"),
     [
         ("irds:none/such", "docs", "'none/such'"),
-        ("irds:bare", "qrels", "no qrels"),
+        ("irds:bare", "qrels", "'bare'"),
     ],
 )
 def test_data_set_or_part_that_does_not_exist_is_named(registered, reference, part, message):

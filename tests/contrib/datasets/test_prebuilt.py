@@ -102,19 +102,11 @@ def test_prebuilt_index_is_downloaded_once_and_searched(tmp_path, served, table,
 @pytest.mark.parametrize(
     ("members", "md5", "message"),
     [
-        (
-            {"i/segments_1": b"x"},
-            "0" * 32,
-            r"MD5 is \w{32}, not 0{32}",
-        ),
+        ({"i/segments_1": b"x"}, "0" * 32, "0{32}"),
         ({"i/segments_1": b"not Lucene's"}, None, "segments_1"),
-        ({"i/other": b"x"}, None, "Lucene index"),
-        ({"../../segments_1": b"x"}, None, r"small.*outside the destination"),
-        (
-            {"/segments_1": b"x", "i/link": None},
-            None,
-            "'i/link'",
-        ),
+        ({"i/other": b"x"}, None, "Lucene"),
+        ({"../../segments_1": b"x"}, None, r"small.*'\.\./\.\./segments_1'"),
+        ({"/segments_1": b"x", "i/link": None}, None, "'i/link'"),
     ],
 )
 def test_archive_that_is_not_the_index_is_refused(served, table, tmp_path, members, md5, message):
@@ -138,7 +130,7 @@ def test_index_that_cannot_be_downloaded_names_its_url(served, table):
     ("index", "message"),
     [
         ({}, "`path`, or `prebuilt`"),
-        ({"prebuilt": "small", "update": True}, "prebuilt index"),
+        ({"prebuilt": "small", "update": True}, "prebuilt"),
     ],
 )
 def test_index_section_needs_a_place(tmp_path, index, message):
@@ -161,7 +153,7 @@ def test_names_of_topics_are_those_of_pyserini(name, base):
 
 
 def test_unknown_topics_name_the_nearest():
-    with pytest.raises(PreflightError, match=r"'dl19'. Some of its \d+: .*dl19-"):
+    with pytest.raises(PreflightError, match=r"'dl19'.* \d+: .*dl19-"):
         prebuilt.topics_file_name("dl19")
 
 

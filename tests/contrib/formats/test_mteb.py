@@ -18,6 +18,7 @@ from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
 from tests.support.corpora import bad_rows, corpus_of, read_batches, read_docs
 from tests.support.given_runs import read_given
+from tests.support.refusals import refuses
 
 ROWS = [
     {
@@ -91,12 +92,12 @@ def test_mteb_row_without_docs_has_no_candidates(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"query": "x", "positive": ["y"]}, "query, positive, negative; it has: query"),
+        ({"query": "x", "positive": ["y"]}, "query, positive, negative"),
         ({**ROWS[0], "negative": ["x", None]}, "`negative`"),
         ({**ROWS[0], "positive": {"a": 1}}, "`positive`"),
         ({**ROWS[0], "query": 7}, "`query`"),
-        ({**ROWS[0], "query": "\ud83d"}, "surrogate pair"),
-        (["x"], "a list, not an object"),
+        ({**ROWS[0], "query": "\ud83d"}, "UTF-16"),
+        (["x"], "list"),
     ],
 )
 def test_mteb_row_that_cannot_be_read_is_an_error_with_its_line(tmp_path, row, message):
@@ -112,17 +113,11 @@ def test_mteb_row_that_cannot_be_read_is_an_error_with_its_line(tmp_path, row, m
             read()
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([{**ROWS[0], "query": " "}], r"line 1: .*no text"),
-        ([], r"test\.jsonl .*no rows"),
-    ],
-)
-def test_mteb_file_without_a_query_is_refused(tmp_path, rows, message):
-    url = _write(tmp_path, rows)
-    with pytest.raises(PreflightError, match=message):
-        read_topics(TopicsConfig(path=url, format="mteb"))
+def test_mteb_file_without_a_query_is_refused(tmp_path):
+    for rows, *told in (([{**ROWS[0], "query": " "}], "topic-empty", 1), ([], "no-rows")):
+        url = _write(tmp_path, rows)
+        with refuses(PreflightError, *told):
+            read_topics(TopicsConfig(path=url, format="mteb"))
 
 
 def test_mteb_parquet_with_null_or_invalid_text_is_refused(tmp_path):
@@ -142,7 +137,7 @@ def test_mteb_corpus_takes_no_fields_and_other_files_are_named(tmp_path):
         list_units(corpus_of(url, "mteb", ("positive",)))
     with pytest.raises(PreflightError, match=r"`corpus\.format: mteb`"):
         list_units(corpus_of(url, "jsonl"))
-    with pytest.raises(PreflightError, match=r"needs columns for"):
+    with refuses(PreflightError, "list-column"):
         read_run(url)
 
 

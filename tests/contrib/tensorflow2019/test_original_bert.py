@@ -66,48 +66,24 @@ def test_token_types_come_from_the_weights():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"output_weights": None, "output_bias": None},
-            "has no output_weights and no output_bias: it is an encoder",
-        ),
-        (
-            {"output_weights": (3, 8), "output_bias": (3,)},
-            "has 3 labels, by its output_bias; a re-ranker .* has 2",
-        ),
-        ({"output_weights": (1, 8), "output_bias": (1,)}, "has 1 labels"),
-        ({"output_weights": (3, 8)}, r"output_weights is \(3, 8\), .* has \(2, 8\)"),
-        (
-            {"bert/pooler/dense/kernel/ExponentialMovingAverage": (8, 8)},
-            "has 1 variables that .*Average",
-        ),
-        (
-            {"bert/encoder/layer_1/output/dense/kernel": None},
-            "lacks 1 of the 41 .*layer_1/output/dense/kernel",
-        ),
-        (
-            {"bert/encoder/layer_2/output/dense/bias": (8,)},
-            "has 1 variables that .*layer_2/output/dense/bias",
-        ),
-        (
-            {"bert/encoder/layer_0/output/dense/kernel": (8, 16)},
-            r"is \(8, 16\), and .* has \(16, 8\)",
-        ),
-        (
-            {"bert/embeddings/word_embeddings": (50, 8)},
-            r"word_embeddings is \(50, 8\), and .* has \(40, 8\)",
-        ),
-        ({"cls/predictions/output_bias": (40,)}, "not have: cls/predictions/output_bias"),
-        (
-            {tensorflow1.TOKEN_TYPES: (1, 8)},
-            "knows 1 token type, and duoBERT's input has 3 segments",
-        ),
-        ({tensorflow1.TOKEN_TYPES: ()}, rf"{tensorflow1.TOKEN_TYPES} is \(\), and .* has \(0, 8\)"),
-        ({tensorflow1.TOKEN_TYPES: None}, f"lacks 1 of the 41 .*{tensorflow1.TOKEN_TYPES}"),
+        ({"output_weights": None, "output_bias": None}, "output_weights .*output_bias: "),
+        ({"output_weights": (3, 8), "output_bias": (3,)}, "3 labels, .*output_bias; .*2"),
+        ({"output_weights": (1, 8), "output_bias": (1,)}, "1 labels"),
+        ({"output_weights": (3, 8)}, r"output_weights .*\(3, 8\), .*\(2, 8\)"),
+        ({"bert/pooler/dense/kernel/ExponentialMovingAverage": (8, 8)}, "1 variables .*Average"),
+        ({"bert/encoder/layer_1/output/dense/kernel": None}, "1 .*41 .*_1/output/dense/kernel"),
+        ({"bert/encoder/layer_2/output/dense/bias": (8,)}, "1 variables .*_2/output/dense/bias"),
+        ({"bert/encoder/layer_0/output/dense/kernel": (8, 16)}, r"\(8, 16\), .*\(16, 8\)"),
+        ({"bert/embeddings/word_embeddings": (50, 8)}, r"word_em.* \(50, 8\), .*\(40, 8\)"),
+        ({"cls/predictions/output_bias": (40,)}, ": cls/predictions/output_bias"),
+        ({tensorflow1.TOKEN_TYPES: (1, 8)}, "1 token type, .*duoBERT.*3 "),
+        ({tensorflow1.TOKEN_TYPES: ()}, rf"{tensorflow1.TOKEN_TYPES} .*\(\), .*\(0, 8\)"),
+        ({tensorflow1.TOKEN_TYPES: None}, f"1 .*41 .*{tensorflow1.TOKEN_TYPES}"),
     ],
 )
 def test_wrong_variables_are_named(changes, message):
     found = {name: shape for name, shape in {**_shapes(), **changes}.items() if shape is not None}
-    with pytest.raises(PreflightError, match=f"the checkpoint it.*{message}"):
+    with pytest.raises(PreflightError, match=f"checkpoint it.*{message}"):
         check_variables(found, _config(), "duo", "it")
 
 
@@ -142,12 +118,9 @@ def test_original_bert_refuses_another_model():
     ("content", "message"),
     [
         ("{", "JSON"),
-        ("[]", "keys with values"),
+        ("[]", "bert_config"),
         ('{"hidden_size": 8}', "vocab_size: "),
-        (
-            '{"vocab_size": 40, "hidden_size": 0}',
-            "hidden_size: ",
-        ),
+        ('{"vocab_size": 40, "hidden_size": 0}', "hidden_size: "),
     ],
 )
 def test_broken_configuration_is_an_error(content, message, tmp_path):
@@ -162,7 +135,7 @@ def test_broken_configuration_is_an_error(content, message, tmp_path):
 )
 def test_malformed_configuration_is_refused(tmp_path, text):
     (tmp_path / "bert_config.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(PreflightError, match=r"bert_config\.json.* (is not|cannot be used)"):
+    with pytest.raises(PreflightError, match=r"bert_config\.json"):
         read_config(str(tmp_path / "bert_config.json"))
 
 

@@ -31,10 +31,10 @@ def test_tuned_points_are_every_combination():
     ("k1", "b", "message"),
     [
         ("0.9,x", None, r"--k1 '0.9,x': "),
-        ("", None, "could not convert string to float"),
-        (None, "0.4,1.5", "it must be 1 or less"),
-        ("-1", None, "it must be 0 or more"),
-        ("nan", None, "finite number"),
+        ("", None, r"--k1 ''"),
+        (None, "0.4,1.5", r"\n  b: .* 1 "),
+        ("-1", None, r"\n  k1: .* 0 "),
+        ("nan", None, "--k1 "),
     ],
 )
 def test_tuning_refuses_wrong_values(k1, b, message):
@@ -58,7 +58,7 @@ def test_tune_prints_the_measures_of_each_point(tmp_path):
         "--format",
         "json",
     ]
-    assert "give --qrels" in refused(*arguments, code=2)
+    assert "--qrels" in refused(*arguments, code=2)
     arguments += ["--qrels", tmp_path / "dev.qrels", "--set", "measures=[AP, RR@10]"]
     done = succeed(*arguments)
     rows = json.loads(done.stdout)

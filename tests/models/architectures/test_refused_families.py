@@ -32,62 +32,26 @@ def _add_tensors(folder: Path, names: list[str], shape: tuple[int, ...] = (3,)) 
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        (
-            "roberta",
-            {"architectures": ["RobertaForMultipleChoice"]},
-            "RobertaForMultipleChoice",
-        ),
-        (
-            "roberta",
-            {"auto_map": {"AutoModel": "x.Y"}},
-            "auto_map",
-        ),
-        (
-            "roberta",
-            {"model_type": "new", "auto_map": {"AutoModel": "x.Y"}},
-            "'new'",
-        ),
+        ("roberta", {"architectures": ["RobertaForMultipleChoice"]}, "RobertaForMultipleChoice"),
+        ("roberta", {"auto_map": {"AutoModel": "x.Y"}}, "auto_map"),
+        ("roberta", {"model_type": "new", "auto_map": {"AutoModel": "x.Y"}}, "'new'"),
         ("roberta", {"position_embedding_type": "alibi"}, "position_embedding_type 'alibi'"),
         ("roberta", {"position_embedding_type": "rope"}, "position_embedding_type 'rope'"),
         ("modernbert cls", {"position_embedding_type": "alibi"}, "position_embedding_type 'alibi'"),
-        ("roberta", {"is_decoder": True}, "is a decoder"),
+        ("roberta", {"is_decoder": True}, "is_decoder"),
         ("roberta", {"pad_token_id": 49}, r"first 50 .*pad_token_id 49"),
         ("roberta", {"pad_token_id": -1}, "pad_token_id"),
-        (
-            "roberta",
-            {"num_hidden_layers": 4},
-            r"lacks 16 .*: roberta\.encoder\.layer\.3",
-        ),
+        ("roberta", {"num_hidden_layers": 4}, r" 16 .*: roberta\.encoder\.layer\.3"),
         ("xlm-roberta", {"hidden_act": "theirs"}, "hidden_act 'theirs'"),
-        (
-            "xlm-roberta",
-            {"max_position_embeddings": 99},
-            r"position_embeddings.weight is \(50, 36\), .* \(99, 36\)",
-        ),
-        (
-            "electra",
-            {"embedding_size": 36},
-            r"word_embeddings.weight .*\(500, 20\), .*\(500, 36",
-        ),
+        ("xlm-roberta", {"max_position_embeddings": 99}, r"position_em.*\(50, 36\), .*\(99, 36\)"),
+        ("electra", {"embedding_size": 36}, r"word_embeddings.*\(500, 20\), .*\(500, 36"),
         ("electra", {"num_attention_heads": 5}, "heads"),
         ("distilbert", {"dim": None}, ": dim"),
         ("distilbert", {"activation": "theirs"}, "activation 'theirs'"),
-        (
-            "modernbert cls",
-            {"num_attention_heads": 4},
-            "9 dimensions",
-        ),
-        ("modernbert cls", {"layer_types": ["full_attention"]}, "4 layers and 1 layer_types"),
-        (
-            "modernbert cls",
-            {"layer_types": ["linear_attention"] * 4},
-            r"layer_types.0",
-        ),
-        (
-            "modernbert cls",
-            {"rope_scaling": {"rope_type": "yarn"}},
-            "yarn",
-        ),
+        ("modernbert cls", {"num_attention_heads": 4}, "9 dimensions"),
+        ("modernbert cls", {"layer_types": ["full_attention"]}, "4 layers .*1 layer_types"),
+        ("modernbert cls", {"layer_types": ["linear_attention"] * 4}, r"layer_types\.0"),
+        ("modernbert cls", {"rope_scaling": {"rope_type": "yarn"}}, "yarn"),
         (
             "modernbert cls",
             {
@@ -97,23 +61,11 @@ def _add_tensors(folder: Path, names: list[str], shape: tuple[int, ...] = (3,)) 
             },
             "'linear'",
         ),
-        (
-            "modernbert cls",
-            {"rope_parameters": {"rope_theta": 1e4}},
-            "rope_parameters",
-        ),
+        ("modernbert cls", {"rope_parameters": {"rope_theta": 1e4}}, "rope_parameters"),
         ("modernbert cls", {"classifier_pooling": "max"}, "classifier_pooling"),
-        (
-            "modernbert cls",
-            {"classifier_activation": "theirs"},
-            "classifier_activation 'theirs'",
-        ),
+        ("modernbert cls", {"classifier_activation": "theirs"}, "classifier_activation 'theirs'"),
         ("modernbert cls", {"local_attention": 1}, "local_attention"),
-        (
-            "modernbert cls",
-            {"max_position_embeddings": 10**9},
-            "max_position_embeddings",
-        ),
+        ("modernbert cls", {"max_position_embeddings": 10**9}, "max_position_embeddings"),
         ("modernbert cls", {"norm_bias": True}, r"norm.bias"),
         ("modernbert cls", {"norm_eps": "x"}, "norm_eps"),
     ],
@@ -141,7 +93,7 @@ def test_family_without_a_classifier_is_refused(name, tensor, tmp_path):
     weights = load_file(path)
     del weights[tensor]
     save_file(weights, path)
-    with pytest.raises(PreflightError, match=rf"no {tensor}"):
+    with pytest.raises(PreflightError, match=tensor):
         resolve_checkpoint(str(tmp_path), "mono")
 
 
@@ -223,7 +175,7 @@ def test_weights_that_config_does_not_call_for_are_refused(tmp_path, name, confi
     resolve_checkpoint(folder, "mono")
     _edit_config(tmp_path, **config)
     _add_tensors(tmp_path, tensors, (3, 3))
-    with pytest.raises(PreflightError, match=rf"tensors .*{unread}"):
+    with pytest.raises(PreflightError, match=unread):
         resolve_checkpoint(folder, "mono")
 
 

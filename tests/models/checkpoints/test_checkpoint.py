@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from beamrank.errors import ConfigError, PreflightError
 from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 from tests.support.checkpoints import MINILM, save_tiny
+from tests.support.refusals import refuses
 
 
 def _edit_config(folder: Path, **changes: Any) -> str:
@@ -153,7 +154,7 @@ def test_duo_adds_a_row_of_zeros_to_two_segments(tmp_path, caplog, told):
 )
 def test_reversed_id2label_is_refused(tmp_path, labels):
     save_tiny(tmp_path)
-    with pytest.raises(PreflightError, match="reversed id2label"):
+    with pytest.raises(PreflightError, match="id2label"):
         resolve_checkpoint(_edit_config(tmp_path, id2label=dict(enumerate(labels))), "mono")
 
 
@@ -181,9 +182,9 @@ def test_other_id2label_is_accepted(tmp_path, labels):
         (["a", "b"], {"a": 0, "b": 1}, None),
         (["a", "b"], {"a": 1, "b": 0}, r"id2label .*label2id"),
         (["a", "b"], {"A": 0}, None),
-        (["a", "b"], {"c": 0}, "contradicts itself"),
-        (["a", "b"], {"b": 2}, "contradicts itself"),
-        (None, {"relevant": 0, "other": 1}, "reversed id2label"),
+        (["a", "b"], {"c": 0}, "label2id"),
+        (["a", "b"], {"b": 2}, "label2id"),
+        (None, {"relevant": 0, "other": 1}, "id2label"),
         (None, {"other": 0, "relevant": 1}, None),
         (None, {"relevant": "first"}, "label2id"),
     ],
@@ -216,27 +217,15 @@ def test_model_of_other_sizes_is_refused(tmp_path, kind, config, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"model_type": "whisper"},
-            r"'whisper' .*'bert'",
-        ),
+        ({"model_type": "whisper"}, "'whisper' .*'bert'"),
         ({"model_type": None}, "model_type None"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key'"),
-        ({"is_decoder": True}, "is a decoder"),
+        ({"is_decoder": True}, "is_decoder"),
         ({"hidden_act": "theirs"}, "hidden_act 'theirs'"),
-        (
-            {"hidden_size": None},
-            "hidden_size: ",
-        ),
+        ({"hidden_size": None}, "hidden_size: "),
         ({"num_attention_heads": 5}, r"2 layers .*5 heads .*32"),
-        (
-            {"num_hidden_layers": 3},
-            r"lacks 16 of the 57 .*bert.encoder.layer.2",
-        ),
-        (
-            {"vocab_size": 999},
-            r"word_embeddings.weight .*\(1000, 32\), .*\(999, 32\)",
-        ),
+        ({"num_hidden_layers": 3}, r" 16 .* 57 .*bert.encoder.layer.2"),
+        ({"vocab_size": 999}, r"word_embeddings.weight .*\(1000, 32\), .*\(999, 32\)"),
         ({"id2label": {"0": "a", "1": "b", "2": "c"}}, r"3 labels, .*2"),
     ],
     ids=str,
@@ -252,7 +241,7 @@ def test_head_without_a_pooler_is_refused(tmp_path):
     folder = _edit_weights(
         tmp_path, **{"bert.pooler.dense.weight": None, "bert.pooler.dense.bias": None}
     )
-    with pytest.raises(PreflightError, match=r"lacks 2 of the 41 .*: bert\.pooler\.dense\.weight"):
+    with pytest.raises(PreflightError, match=r" 2 .* 41 .*: bert\.pooler\.dense\.weight"):
         resolve_checkpoint(folder, "mono")
 
 
@@ -281,16 +270,14 @@ def test_folders_that_hold_no_checkpoint_are_refused(tmp_path):
     with pytest.raises(PreflightError, match=r"config\.json"):
         resolve_checkpoint(str(tmp_path), "mono")
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(PreflightError, match=r"config\.json is not valid JSON"):
+    with pytest.raises(PreflightError, match=r"config\.json .*JSON"):
         resolve_checkpoint(str(tmp_path), "mono")
     save_tiny(tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / "tf_model.h5")
-    with pytest.raises(PreflightError, match=r"model\.safetensors .*pytorch_model\.bin"):
+    with refuses(PreflightError, "no-weights"):
         resolve_checkpoint(str(tmp_path), "mono")
     (tmp_path / "model.safetensors").write_bytes(b"cut short")
-    with pytest.raises(
-        PreflightError, match=r"the weights of the checkpoint .* cannot be read from"
-    ):
+    with refuses(PreflightError, "damaged", file="model.safetensors"):
         resolve_checkpoint(str(tmp_path), "mono")
 
 

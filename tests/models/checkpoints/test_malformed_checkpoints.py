@@ -19,6 +19,7 @@ from models.tokenizers.library import load_tokenizer
 from models.training.initial_model import Start
 from tests.support.changed_files import edit_json
 from tests.support.checkpoints import save_tiny
+from tests.support.refusals import refuses
 
 _DEEP = 200_000
 _OTHERS: tuple[Any, ...] = ([], {}, [[]], {"a": 1}, "x", -1, 1.5, 1e300, 10**30)
@@ -105,7 +106,7 @@ def test_file_that_is_not_its_json_is_refused(folder, name, text):
 def test_config_that_is_a_folder_is_refused(folder):
     (folder / "config.json").unlink()
     (folder / "config.json").mkdir()
-    with pytest.raises(PreflightError, match=r"config\.json .*Is a directory"):
+    with pytest.raises(PreflightError, match=r"config\.json"):
         resolve_checkpoint(str(folder), "mono")
 
 
@@ -168,14 +169,14 @@ def test_quantized_weights_are_refused(folder, kind, pickled):
 def test_weights_of_other_bytes_are_refused(folder, name, content):
     (folder / "model.safetensors").unlink()
     (folder / name).write_bytes(content)
-    with pytest.raises(PreflightError, match=r"the weights of the checkpoint .* cannot be read"):
+    with refuses(PreflightError, "damaged", file=name):
         resolve_checkpoint(str(folder), "mono")
 
 
 def test_weights_header_nested_too_deep_is_refused(folder):
     header = b'{"a":' * _DEEP
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
-    with pytest.raises(PreflightError, match="cannot be read"):
+    with refuses(PreflightError, "damaged", file="model.safetensors"):
         resolve_checkpoint(str(folder), "mono")
 
 

@@ -18,6 +18,7 @@ from models.checkpoints.files import CHECKPOINT_FILES
 from models.checkpoints.sources import locate
 from models.tokenizers.files import TOKENIZER_FILES
 from tests.support.checkpoints import save_tiny
+from tests.support.refusals import refuses
 from tests.support.services import hub as hubs
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -115,7 +116,7 @@ def test_url_without_files_is_refused(store):
     with pytest.raises(PreflightError, match="memory://bucket/nothing"):
         resolve_checkpoint("memory://bucket/nothing", "mono")
     fsspec.filesystem("memory").rm("/bucket/model/model.safetensors")
-    with pytest.raises(PreflightError, match="there are no weights in"):
+    with refuses(PreflightError, "no-weights"):
         resolve_checkpoint(store, "mono")
     assert not list(cache_folder("checkpoints").glob(".fetching-*"))
 

@@ -143,7 +143,7 @@ def test_engine_refuses_inputs_that_the_model_does_not_know(tmp_path):
         resolve_checkpoint(save_tiny(tmp_path), "mono"), "cpu", "float32", 1, 1024
     )
     starts = np.array([[0, 0]])
-    with pytest.raises(DataError, match="token id 1000"):
+    with pytest.raises(DataError, match="1000"):
         engine.score(
             PackedInputs(np.array([1000], np.uint16), starts, np.array([[1, 1]]), template(2))
         )

@@ -16,6 +16,7 @@ from tests.models.tokenizers.reference import UNICODE_TEXTS, all_ids
 from tests.support.changed_files import edit_json
 from tests.support.checkpoints import save_tiny
 from tests.support.models.tokenizers import TEXTS, save_sentencepiece, save_tokenizer
+from tests.support.refusals import refuses
 
 
 @pytest.fixture
@@ -149,18 +150,14 @@ def test_code_of_a_checkpoint_is_not_run(roberta, tmp_path):
     )
     assert load_tokenizer(str(roberta)).special.sep_id == 2
     (roberta / "tokenizer.json").rename(roberta / "vocab.json")
-    with pytest.raises(
-        PreflightError, match=r"has no tokenizer\.json, and transformers cannot make one"
-    ):
+    with refuses(PreflightError, "no-tokenizer"):
         load_tokenizer(str(roberta))
     assert not marker.exists()
 
 
 def test_folder_without_a_tokenizer_is_refused(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text("{}")
-    with pytest.raises(
-        PreflightError, match=r"has no tokenizer: neither tokenizer\.json nor a vocabulary"
-    ):
+    with refuses(PreflightError, "no-tokenizer"):
         load_tokenizer(str(tmp_path))
 
 
@@ -179,7 +176,7 @@ def test_folder_without_a_tokenizer_is_refused(tmp_path):
 def test_damaged_vocabulary_is_refused(tmp_path, kind, name, content):
     (tmp_path / name).write_bytes(content)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind}))
-    with pytest.raises(PreflightError, match=r"has no tokenizer\.json, and"):
+    with refuses(PreflightError, "no-tokenizer"):
         load_tokenizer(str(tmp_path))
 
 
@@ -350,7 +347,7 @@ def test_class_in_config_json_that_a_vocabulary_does_not_implement_is_refused(ki
     _vocabulary_alone(tmp_path)
     (tmp_path / "tokenizer_config.json").unlink()
     _write(tmp_path, "config.json", model_type="bert", tokenizer_class=kind)
-    with pytest.raises(PreflightError, match=r"has no tokenizer\.json, and"):
+    with refuses(PreflightError, "no-tokenizer"):
         load_tokenizer(str(tmp_path))
     _write(tmp_path, "config.json", tokenizer_class="BertTokenizerFast")
     assert isinstance(load_tokenizer(str(tmp_path)), BertTokenizer)

@@ -175,10 +175,7 @@ def test_architecture_can_bring_its_tokenizer(installed, tmp_path):
 
 
 def test_architecture_that_is_not_registered_is_refused_by_name(tmp_path):
-    wanted = (
-        r"model_type 'sum_of_ids' \(SumOfIdsForRanking\), which cannot be scored; known: .*'bert'"
-    )
-    with pytest.raises(PreflightError, match=wanted):
+    with pytest.raises(PreflightError, match=r"'sum_of_ids' \(SumOfIdsForRanking\), .*'bert'"):
         resolve_checkpoint(_checkpoint(tmp_path / "toy"), "mono")
 
 

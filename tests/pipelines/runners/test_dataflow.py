@@ -169,45 +169,32 @@ def test_dataflow_job_file_has_the_settings(service: Service, tmp_path: Path) ->
     assert service.requests == []
 
 
+_POOL = "use_multiple_sdk_containers"
+
+
 @pytest.mark.parametrize(
     ("flags", "kinds", "message"),
     [
-        ([], ["mono"], "Dataflow needs --project, --region, --temp_location"),
-        (
-            [*FLAGS[:2], "--temp_location=folder"],
-            ["mono"],
-            "--temp_location must be a gs:// URL, not 'folder'",
-        ),
-        ([*FLAGS, "--setup_file=setup.py"], ["mono"], "--setup_file would install packages"),
-        ([*FLAGS, "--sdk_location=default.whl"], ["mono"], "--sdk_location is pinned"),
-        (
-            [*FLAGS, "--experiments=use_multiple_sdk_containers"],
-            ["mono"],
-            "contradicts no_use_multiple_sdk_containers",
-        ),
-        (
-            [*FLAGS, "--experiments=no_use_multiple_sdk_containers"],
-            ["tokenize"],
-            "contradicts use_multiple",
-        ),
-        ([*FLAGS, "--resource_hints=min_ram=30GB"], ["mono"], "right fitting"),
+        ([], ["mono"], "--project, --region, --temp_location"),
+        ([*FLAGS[:2], "--temp_location=folder"], ["mono"], "--temp_location .*'folder'"),
+        ([*FLAGS, "--setup_file=setup.py"], ["mono"], "--setup_file "),
+        ([*FLAGS, "--sdk_location=default.whl"], ["mono"], "--sdk_location "),
+        ([*FLAGS, f"--experiments={_POOL}"], ["mono"], f" no_{_POOL}"),
+        ([*FLAGS, f"--experiments=no_{_POOL}"], ["tokenize"], f" {_POOL}"),
+        ([*FLAGS, "--resource_hints=min_ram=30GB"], ["mono"], "--resource_hints"),
         (
             [*FLAGS, "--worker_machine_type=n2-standard-8"],
             ["tokenize", "mono"],
-            "--worker_machine_type cannot be",
+            "--worker_machine_type ",
         ),
-        (
-            [*FLAGS, "--sdk_container_image=a/b:1"],
-            ["retrieve", "duo"],
-            "--sdk_container_image cannot be right",
-        ),
-        ([*FLAGS, "--template_location=job.json"], ["mono"], "give --stage and --no-wait"),
-        ([*FLAGS, "--dry_run=true"], ["mono"], "--dry_run leaves nothing"),
+        ([*FLAGS, "--sdk_container_image=a/b:1"], ["retrieve", "duo"], "--sdk_container_image "),
+        ([*FLAGS, "--template_location=job.json"], ["mono"], "--stage .*--no-wait"),
+        ([*FLAGS, "--dry_run=true"], ["mono"], "--dry_run "),
     ],
 )
 def test_dataflow_wrong_flags_are_refused(flags: list[str], kinds: list[str], message: str) -> None:
     pytest.importorskip("google.cloud.dataflow", reason=GCP)
-    with pytest.raises(ConfigError, match=re.escape(message)):
+    with pytest.raises(ConfigError, match=message):
         dataflow.check_flags(flags, [_BY_STEP[kind] for kind in kinds], "cuda", wait=True)
 
 
@@ -306,7 +293,7 @@ def test_dataflow_submits_one_stage_without_waiting(service, remote_config, buck
     assert capsys.readouterr().out == ""
     _run(*arguments, "--stage", "tokenize", "--", *service.flags)
     assert capsys.readouterr().out == "job-1\n"
-    with pytest.raises(PreflightError, match="which is not finished"):
+    with pytest.raises(PreflightError, match="tokenize"):
         _run(*arguments, "--stage", "mono", "--", *service.flags)
     service.works = True
     _run(*arguments, "--stage", "tokenize", "--", *service.flags)
@@ -370,7 +357,7 @@ def _launcher(
 def test_dataflow_cancels_a_stalled_job(service: Service, remote_config: Path) -> None:
     service.state = "JOB_STATE_RUNNING"
     launcher, _ = _launcher(remote_config, service, stall_minutes=0.01)
-    with pytest.raises(BeamrankError, match="job-1 was cancelled"):
+    with pytest.raises(BeamrankError, match="job-1"):
         launcher.run()
     assert service.cancelled == ["job-1"]
 

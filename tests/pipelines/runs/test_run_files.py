@@ -110,16 +110,8 @@ def test_missing_docs_are_named():
 @pytest.mark.parametrize(
     ("finished", "message"),
     [
-        (
-            ["retrieve"],
-            "tokenize-0a1b2c3d, mono are not finished under .*: with --stage tokenize, then "
-            "--stage mono, or "
-            r"everything without --stage\. Or do without: --set mono=null",
-        ),
-        (
-            ["retrieve", "tokenize-0a1b2c3d"],
-            "mono is not finished under .*: with --stage mono, or everything",
-        ),
+        (["retrieve"], "tokenize-0a1b2c3d, mono .*--stage tokenize, .*--stage mono, .*mono=null"),
+        (["retrieve", "tokenize-0a1b2c3d"], "^mono .*--stage mono, "),
     ],
 )
 def test_runs_of_an_unfinished_plan_name_missing_stages(tmp_path, finished, message):

@@ -59,5 +59,5 @@ def test_checkpoint_that_names_a_file_elsewhere_is_refused(tmp_path, file, name)
         content = {"weight_map": {"classifier.weight": name}}
         (folder / "model.safetensors").unlink()
     (folder / file).write_text(json.dumps(content))
-    with pytest.raises(PreflightError, match=r"cannot be used: .*it must match the pattern"):
+    with pytest.raises(PreflightError, match="pattern"):
         resolve_checkpoint(str(folder), "mono")

@@ -199,7 +199,7 @@ def test_triples_are_two_examples_each(tmp_path, code, schema):
 
 def test_empty_source_is_refused(tmp_path):
     (tmp_path / "empty.tsv").touch()
-    with pytest.raises(PreflightError, match="is empty"):
+    with pytest.raises(PreflightError, match=r"empty.tsv"):
         _convert(tmp_path / "empty.tsv", tmp_path / "out")
 
 
@@ -233,9 +233,9 @@ def test_qrels_that_label_nothing_are_refused(top1000, tmp_path):
     """Of other queries, of other docs, or for examples that have labels."""
     _convert(top1000, tmp_path / "examples")
     for relevance in ({"7": {"1": 1}}, {query_id: {"1": 1} for query_id in QUERIES}):
-        with pytest.raises(DataError, match="each label would be 0"):
+        with pytest.raises(DataError, match="label"):
             _convert(top1000, tmp_path / "out", relevance=relevance)
-    with pytest.raises(ConfigError, match="labels of their own"):
+    with pytest.raises(ConfigError, match="--qrels"):
         _convert(tmp_path / "examples" / "dataset_dev.tf", tmp_path / "out", relevance=RELEVANT)
     assert not (tmp_path / "out").exists()
 
@@ -332,15 +332,15 @@ _GOOD_DUO = {"input_ids": [101, 5, 102, 7, 102], "segment_ids": [0, 0, 0, 1, 2],
 @pytest.mark.parametrize(
     ("name", "values", "reason"),
     [
-        ("label", [], "'label' with 0 values"),
-        ("label", [0, 1], "'label' with 2 values"),
-        ("label", [2], "has 2 in 'label'"),
-        ("doc_ids", [7, 2**31 + 5], "has 2147483653 in 'doc_ids'"),
-        ("doc_ids", [7, 2**63 - 1], "in 'doc_ids'"),
-        ("query_ids", [101, -1], "has -1 in 'query_ids'"),
-        ("query_ids", [101, 30_522], "has 30522 in 'query_ids'"),
-        ("segment_ids", [0, 0, 1, 2], "5 'input_ids' and 4 'segment_ids'"),
-        ("segment_ids", [0, 0, 0, 1, 3], "has 3 in 'segment_ids'"),
+        ("label", [], "'label' .* 0 "),
+        ("label", [0, 1], "'label' .* 2 "),
+        ("label", [2], " 2 .*'label'"),
+        ("doc_ids", [7, 2**31 + 5], " 2147483653 .*'doc_ids'"),
+        ("doc_ids", [7, 2**63 - 1], "'doc_ids'"),
+        ("query_ids", [101, -1], " -1 .*'query_ids'"),
+        ("query_ids", [101, 30_522], " 30522 .*'query_ids'"),
+        ("segment_ids", [0, 0, 1, 2], "5 'input_ids' .*4 'segment_ids'"),
+        ("segment_ids", [0, 0, 0, 1, 3], " 3 .*'segment_ids'"),
     ],
 )
 @pytest.mark.parametrize("file", ["tfrecord", "parquet"])

@@ -24,6 +24,7 @@ from contrib.tensorflow2019.examples.tfrecord import (
     read_records,
     record_ranges,
 )
+from tests.support.refusals import refuses
 
 _CONTENTS = [b"first", b"", b"x" * 300, bytes(range(256)), b"last"]
 
@@ -82,9 +83,9 @@ def test_truncation_is_found_at_every_byte(tmp_path):
     }
     for size in {*range(len(content))} - borders:
         path.write_bytes(content[:size])
-        with pytest.raises(DataError, match=r"at byte \d+: it is truncated"):
+        with refuses(DataError, "truncated"):
             record_ranges(str(path), 100)
-        with pytest.raises(DataError, match="is truncated"):
+        with refuses(DataError, "truncated"):
             list(read_records(RecordRange(str(path), 0, 0, 100), Rejects("examples", NO_LIMIT)))
 
 
@@ -208,13 +209,13 @@ def _with(**kinds: Any) -> bytes:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (_with(float_list=[1.5]), "has a feature that is not a list of integers"),
-        (_with(bytes_list=[b"x"]), "has a feature that is not a list of integers"),
-        (b"\x0a\x10\x0a\x0e\x0a\x05label\x12\x05\x1a\x03\x0a\x01\x80", "is not a tf.train.Example"),
-        (_message({"doc_ids": [1]}).SerializeToString(), "has or lacks the feature"),
+        (_with(float_list=[1.5]), "integers"),
+        (_with(bytes_list=[b"x"]), "integers"),
+        (b"\x0a\x10\x0a\x0e\x0a\x05label\x12\x05\x1a\x03\x0a\x01\x80", "tf.train.Example"),
+        (_message({"doc_ids": [1]}).SerializeToString(), "feature"),
         (2 * _message({"label": [1]}).SerializeToString(), "'label'"),
-        (b"", "has no features"),
-        (b"text", "is not a tf.train.Example"),
+        (b"", "features"),
+        (b"text", "tf.train.Example"),
     ],
     ids=["floats", "bytes", "cut integer", "other feature", "twice", "empty", "text"],
 )

@@ -145,7 +145,7 @@ def test_norm_rounds_the_sum_once(kernels, bias, width, dtype):
 def test_places_outside_of_the_rows_are_refused(kernels, starts, lengths):
     query, key, value = torch.zeros(8, 3, 2, 4).unbind(1)
     places = (torch.tensor(each, dtype=torch.int32) for each in (starts, lengths))
-    with pytest.raises(ValueError, match="not what the compiled kernels take"):
+    with pytest.raises(ValueError, match="compiled"):
         kernels.attention(query, key, value, *places)
 
 
@@ -161,9 +161,9 @@ def test_other_tensors_are_refused(kernels):
         good[:4],
         good.mT,
     ):
-        with pytest.raises(ValueError, match="compiled kernels take"):
+        with pytest.raises(ValueError, match="compiled"):
             kernels.attention(good, bad, bad, starts, lengths)
-    with pytest.raises(ValueError, match="compiled kernels take"):
+    with pytest.raises(ValueError, match="compiled"):
         kernels.residual_norm(good[:, 0], good[:, 0], torch.ones(3), None, 1e-5)
 
 

@@ -85,7 +85,7 @@ def test_worker_without_the_planned_kernel_fails_and_names_the_remedy(
     if not installed:
         monkeypatch.setattr(backend, "load_kernels", lambda: None)
         monkeypatch.setattr(backend, "why_torch", lambda: "it was installed without a compiler")
-    with pytest.raises(PreflightError, match=rf"'{planned}', .*set kernel to torch"):
+    with pytest.raises(PreflightError, match=rf"'{planned}', .*kernel .*torch"):
         ScoringEngine(
             resolve_checkpoint("embedded:mono", "mono"), "cpu", "bfloat16", 1, 64, kernel=planned
         )
