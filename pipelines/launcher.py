@@ -125,12 +125,14 @@ class Launcher:
             return self._accept(stage, sealed)
         tasks = self._open_tasks(stage, by_shard, before)
         try:
-            self._retrying(
-                stage.name,
-                tasks,
-                lambda some: self._run_tasks(stage, some, by_shard),
-                lambda: folder.discard_broken(by_shard),
-            )
+            rest = tasks
+            while rest:
+                try:
+                    self._run_tasks(stage, rest, by_shard)
+                    break
+                except WorkerLostError as error:
+                    done = folder.discard_broken(by_shard)
+                    rest = self._retried(stage.name, error, rest, done)
         except (BeamrankError, OSError) as error:
             # Receipts decide whether the stage is finished: a different run into this folder may
             # have finished it.
@@ -160,7 +162,8 @@ class Launcher:
     def write_parts(self, write: ShardWriter, manifests: Mapping[str, Manifest]) -> None:
         """Workers write the parts of runs from sealed stages."""
         record = StageRecord(RUNS, RUNS, RUNS, (), write.reads)
-        tasks = self.plan.tasks(record, [manifests[name] for name in record.inputs])
+        inputs = [manifests[name] for name in record.inputs]
+        tasks: Sequence[ShardTask] = self.plan.tasks(record, inputs)
         total, last = len(write.folders) * len(tasks), self.plan.folder(record.inputs[-1])
         digests = manifests[record.inputs[-1]].shard_digests
 
@@ -173,7 +176,12 @@ class Launcher:
             self._run_job(record, last, digests, lambda _: progress, some, write, None)
 
         with log_context(RUNS), self.console.bar(RUNS) as bar:
-            self._retrying(RUNS, tasks, run, write.done)
+            while tasks:
+                try:
+                    run(tasks)
+                    break
+                except WorkerLostError as error:
+                    tasks = self._retried(RUNS, error, tasks, write.done())
         last.sweep(digests)
 
     def _digests(self, stage: StageRecord) -> tuple[dict[int, str], list[Receipts]]:
@@ -246,28 +254,19 @@ class Launcher:
         assert isinstance(self.config, RunConfig)
         return Reuse(self.plan, self.config.reuse)
 
-    def _retrying(
-        self,
-        stage: str,
-        tasks: Sequence[ShardTask],
-        run: Callable[[Sequence[ShardTask]], None],
-        find_done: Callable[[], Container[int]],
-    ) -> None:
-        """Runs tasks, and those that are open again where a worker or a job server dies: so often
-        in all as there are retries.
+    def _retried(
+        self, stage: str, error: WorkerLostError, tasks: Sequence[ShardTask], done: Container[int]
+    ) -> Sequence[ShardTask]:
+        """The tasks that are open after a worker or a job server died; raises BeamrankError where
+        all retries are used.
         """
-        while tasks:
-            try:
-                run(tasks)
-                return
-            except WorkerLostError as error:
-                self._count_retry(stage, error)
-                done = find_done()
-                tasks = [task for task in tasks if task.shard not in done]
-                self.console.warn(
-                    f"retrying: {error}; {len(tasks)} of {counted(len(self.plan.shards), 'shard')} "
-                    f"are open; attempt {self._attempt} of {self.retries + 1}"
-                )
+        self._count_retry(stage, error)
+        tasks = [task for task in tasks if task.shard not in done]
+        self.console.warn(
+            f"retrying: {error}; {len(tasks)} of {counted(len(self.plan.shards), 'shard')} "
+            f"are open; attempt {self._attempt} of {self.retries + 1}"
+        )
+        return tasks
 
     def _count_retry(self, stage: str, error: WorkerLostError) -> None:
         """Records a retry; raises BeamrankError where it was the last."""

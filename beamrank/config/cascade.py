@@ -210,7 +210,8 @@ def one_list(document: Mapping[str, Any]) -> dict[str, Any]:
         {kind: _entry({kind: own}) for kind in kinds if (own := values.pop(kind, None)) is not None}
         for kinds in ([*first_kinds], [*_LATER])
     )
-    if short and listed is not None:
+    # A template of jobs gives an empty list by default.
+    if short and listed:
         raise ValueError("`mono` and `duo` are the short form of `cascade`: give one or the other")
     if [*short] == ["duo"]:
         raise ValueError("`duo` re-ranks the best candidates of `mono`: give `mono` too")

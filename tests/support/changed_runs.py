@@ -40,6 +40,8 @@ class _State:
         self.random, self.folder = random, folder
         self.docs, self.topics = dict(DOCS), dict(TOPICS)
         self.candidates = {query_id: list(docs) for query_id, docs in CANDIDATES.items()}
+        # Matrices of duo have different sizes.
+        self.candidates[next(iter(TOPICS))] = [*DOCS][:2]
         self.instructions = dict.fromkeys(TOPICS, "find")
         for name, more in (("first", []), ("second", ["zz"])):
             save_pair(folder / name, [*LETTERS, *more], vocab_size=128)
@@ -177,8 +179,8 @@ class _State:
         self.deeper = {} if self.deeper else {"k": 9, "inferences": self._number(60, 400)}
 
     def _large(self) -> None:
-        checkpoint = f"./{self.random.choice(['first', 'second'])}/mono"
-        self.large = {} if self.large else {"checkpoint": checkpoint, "k": self.mono["k"]}
+        # Never mono's: a stage reuses nothing of its own plan.
+        self.large = {} if self.large else {"checkpoint": "./second/mono", "k": self.mono["k"]}
 
     def _aggregation(self) -> None:
         method = str(self.random.choice([*METHODS, "sample", "sample"]))
@@ -205,6 +207,7 @@ class _State:
         for key in _GENERATOR:
             self.mono.pop(key, None)
         self.mono["checkpoint"], self.duo["checkpoint"] = "./second/mono", "./second/duo"
+        self.large |= {"checkpoint": "./first/mono"} if self.large else {}
 
 
 class _Runs:
@@ -278,7 +281,8 @@ def check(seed: int, folder: Path) -> int:
     for number, changes in enumerate(state.deal(), 1):
         state.change(changes)
         output = shared if random.random() < 0.6 else folder / f"new-{number}"
-        chosen = [runs.outputs[place] for place in random.choice(len(runs.outputs), 2)]
+        places = random.choice(len(runs.outputs), random.integers(3))
+        chosen = [runs.outputs[place] for place in places]
         named = [each for each in chosen if each != shared]
         fresh = folder / f"fresh-{number}"
         try:

@@ -363,7 +363,7 @@ def test_sections_in_python_are_stages():
         ({"cascade": [{"mono": "m"}, {}]}, "cascade.1: "),
         ({"cascade": [{"momo": {}}, {"mono": "m"}]}, "cascade.0: "),
         ({"cascade": [{"mono": "m"}, {"bm25": {}}]}, "bm25"),
-        ({"cascade": [], "mono": "m"}, "`cascade`"),
+        ({"cascade": [{"mono": "m"}], "mono": "m"}, "`cascade`"),
         ({"cascade": {"mono": "m"}}, "cascade: "),
         ({"bm25": 5}, "bm25: "),
     ],

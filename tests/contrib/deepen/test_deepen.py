@@ -15,7 +15,7 @@ from contrib.deepen.stages import GAPS, Cut
 from tests.pipelines.runners.test_engines import get_engine
 from tests.support.processes import beamrank_here, succeed
 from tests.support.runs import assert_same_bytes, read_trec, run_bytes, scored_and_reused
-from tests.support.small_collection import SmallCollection
+from tests.support.small_collection import TOPICS, SmallCollection
 
 # Ten topics with nine candidates: with mono.k = 9 and duo.k = 3, 90 inferences of mono and 60 of
 # duo.
@@ -110,6 +110,20 @@ def test_deepened_run_has_the_same_bytes_on_an_engine(collection, runner):
         get_engine(runner)
     output = _deepen(collection, _DUO + 61, "out")
     assert_same_bytes(_deepen(collection, _DUO + 61, runner, runner=runner), output)
+
+
+@pytest.mark.slow
+def test_changed_topic_changes_who_goes_deeper_in_other_shards(collection):
+    output = _deepen(collection, _DUO + 61, "out")
+    before = _depths(output)
+    topics = {**TOPICS, **dict.fromkeys(("q0", "q1", "q2"), "amber basil")}
+    collection.write("topics.tsv", map("\t".join, topics.items()))
+    _deepen(collection, _DUO + 61, "out")
+    fresh = _deepen(collection, _DUO + 61, "fresh")
+    after = _depths(fresh)
+    unchanged = [query_id for query_id in before if topics[query_id] == TOPICS[query_id]]
+    assert any(after[query_id] != before[query_id] for query_id in unchanged)
+    assert run_bytes(output) == run_bytes(fresh)
 
 
 def test_limit_that_is_enough_deepens_nothing(collection):

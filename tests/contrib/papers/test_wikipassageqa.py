@@ -87,7 +87,7 @@ def test_wikipassageqa_refuses_a_row_by_its_line(tmp_path, name, text, line, mes
         ('{"1": {"0": "a"},\n"2": ["b"]}', " cannot be used: 2: "),
         ('{"1": {"a": "b"}}', ", article '1': its passages are not numbered"),
         ('{"1":\n{"0": "a"', ", line 2: not valid JSON"),
-        ('{"1": {"0": "a"}} x', ", line 1: not valid JSON (Extra data)"),
+        ('{"1": {"0": "a"}} x', ", line 1: not valid JSON "),
     ],
 )
 def test_wikipassageqa_refuses_articles_by_their_place(tmp_path, text, message):

@@ -117,9 +117,9 @@ def test_other_settings_of_a_score_are_named_and_nothing_is_reused(
     collection, first, capsys
 ) -> None:
     shutil.copytree(first, collection.output)
-    keys = {"dtype": "bfloat16", "input.max_length": 60}
+    keys = {"dtype": "bfloat16", "input.max_length": 60, "input.truncation": "paper"}
     run(str(collection.path), output=collection.output, set=keys, quiet=False)
-    assert "input.max_length, dtype differs\n" in capsys.readouterr().err
+    assert "input.truncation, input.max_length, dtype differs\n" in capsys.readouterr().err
     assert {reused for _, reused in scored_and_reused(collection.output).values()} == {0}
 
 
