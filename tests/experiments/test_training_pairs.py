@@ -41,6 +41,7 @@ def test_training_pairs_study_measures_one_start(settings: Settings, folder: Pat
     assert found["topics"] > 2
 
 
+@pytest.mark.slow
 def test_training_pairs_study_compares_pretrainings_of_a_start_that_it_makes(
     settings, folder, tmp_path
 ):

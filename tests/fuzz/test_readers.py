@@ -17,20 +17,19 @@ from benchmarks.fuzz.targets import TARGETS
 from benchmarks.fuzz.watch import attempt, prepare
 from tests import ROOT
 from tests.support.services.environments import atheris_packages, environ
-
-# Each reads many files.
-_SLOW = ("output", "tokenizer_config", "special_tokens")
+from tests.support.tiers import slow_but
 
 
+@pytest.mark.parametrize("examples", slow_but(1, [20, 100]))
 @pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
-def test_changed_input_is_read_whole_or_refused(target, tmp_path, monkeypatch):
+def test_changed_input_is_read_whole_or_refused(target, examples, tmp_path, monkeypatch):
     # A file that was just written would be waited for.
     monkeypatch.setattr(digested, "_TICK_NANOSECONDS", 0)
     prepared = prepare(target, tmp_path / "files")
     assert all(attempt(prepared, seed) for seed in prepared.seeds)
 
     @settings(
-        max_examples=20 if target.name.startswith(_SLOW) else 100,
+        max_examples=examples,
         deadline=None,
         derandomize=True,
         database=None,

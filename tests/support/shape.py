@@ -83,7 +83,7 @@ BOUNDS = {
     "contrib: nodes": Bound(52_717, 45_000),
     "shipped: nodes": Bound(223_081, 203_000),
     "benchmarks: nodes": Bound(36_455, 35_000),
-    "tests: nodes": Bound(274_694, 195_000),
+    "tests: nodes": Bound(274_732, 195_000),
 }
 # Two small runs take half a minute.
 SPINE_BOUNDS = {

@@ -30,6 +30,7 @@ from beamrank.formats.schemas import NO_HINTS, Hints
 from beamrank.storage.row_files import open_rows
 from tests.support.given_runs import read_given
 from tests.support.refusals import refuses
+from tests.support.tiers import slow_but
 
 # (query_id, doc_id, rank, score), the rows of queries apart; scores tie, ranks disagree.
 Row = tuple[str, str, int, float]
@@ -77,7 +78,7 @@ WRITTEN: dict[str, tuple[Callable[[Path, Sequence[Row]], None], dict[str, str]]]
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-@pytest.mark.parametrize("ties", ["rank", "doc_id"])
+@pytest.mark.parametrize("ties", slow_but(1, ["rank", "doc_id"]))
 def test_files_and_units_do_not_matter(tmp_path: Path, name: str, ties: Ties) -> None:
     write, columns = WRITTEN[name]
     (tmp_path / "parts").mkdir()

@@ -108,6 +108,7 @@ def test_arrow_file_of_one_long_id_many_times_is_too_large(tmp_path):
         read_run(str(path))
 
 
+@pytest.mark.slow
 def test_line_that_is_huge_when_it_is_unpacked_is_too_large(tmp_path):
     path = tmp_path / "c.tsv.zst"
     path.write_bytes(pa.compress(b"a\t" + b"x" * (260 << 20), "zstd", asbytes=True))

@@ -16,6 +16,7 @@ from tests.support.processes import beamrank_here, succeed
 from tests.support.progress import RecordedProgress
 from tests.support.runs import trec_lines
 from tests.support.small_collection import CANDIDATES, small_cascade
+from tests.support.tiers import slow_but
 from tests.support.training import write_train_config
 
 # It is an extra: `pip install 'beamrank[irds]'`.
@@ -99,7 +100,7 @@ def test_judgments_of_a_data_set_measure_as_their_file_does(tmp_path, registered
         assert "RR@10" in named.stdout
 
 
-@pytest.mark.parametrize(("flags", "notes"), [([], 1), (["--quiet"], 0)])
+@pytest.mark.parametrize(("flags", "notes"), slow_but(1, [([], 1), (["--quiet"], 0)]))
 def test_report_notes_the_export_of_judgments_unless_quiet(tmp_path, registered, flags, notes):
     output = beamrank.run(str(registered.path)).output
     done = succeed("report", output, "--qrels", "irds:small", "--trials", "1", *flags)

@@ -80,6 +80,7 @@ def test_deeper_ranking_is_that_of_a_mono_of_the_same_depth(collection):
     succeed("report", output, "--output", collection.folder / "report")
 
 
+@pytest.mark.slow
 def test_deepened_run_is_the_same_for_any_shards_and_process(collection):
     output = _deepen(collection, _DUO + 61, "out")
     collection.keys["shards"] = 1

@@ -162,6 +162,7 @@ def collection_candidates(collection: SmallCollection, query_id: str) -> list[tu
     return [(int(rank), doc_id) for query, _, doc_id, rank, *_ in lines if query == query_id]
 
 
+@pytest.mark.slow
 def test_next_run_reuses_the_missing_pairs(collection, output):
     _report(output, *_arguments((6,), (5,)))
     run(str(collection.path), output=output, set={"duo.k": 5})
@@ -170,6 +171,7 @@ def test_next_run_reuses_the_missing_pairs(collection, output):
     assert (manifest.total("inferences"), manifest.total("reused")) == (0, 10 * 5 * 4)
 
 
+@pytest.mark.slow
 def test_report_without_the_option_has_no_figure_4(output):
     _report(output)
     assert _figure(output) == {}

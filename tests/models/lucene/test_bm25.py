@@ -117,7 +117,8 @@ def test_cacm_has_the_published_figures(cacm, cacm_topics, shared_data):
 
 @pytest.mark.data
 @pytest.mark.parametrize(
-    ("expansion", "figures"), [("rm3", (0.3648, 0.2224)), ("rocchio", (0.36, 0.216))]
+    ("expansion", "figures"),
+    slow_but(1, [("rm3", (0.3648, 0.2224)), ("rocchio", (0.36, 0.216))]),
 )
 def test_expansion_on_cacm_has_pyserinis_figures(
     expansion, figures, vectors, cacm_topics, shared_data
@@ -197,6 +198,7 @@ def test_query_of_2000_words(cacm, cacm_docs):
     assert len(_rows(cacm, "long", " ".join(words[:2000]), k=1000)) == 1000
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_batches_of_topics_do_not_change_the_hits(cacm, cacm_topics):
     many = [
@@ -304,6 +306,7 @@ def test_feedback_beyond_ascii(tmp_path):
         ]
 
 
+@pytest.mark.slow
 def test_updated_index_keeps_its_doc_vectors(tmp_path):
     docs = {f"d{number}": f"a fox and word{number}" for number in range(20)}
     folder = _index(tmp_path, docs, kind=_VECTORS)

@@ -92,6 +92,7 @@ def test_updated_index_equals_one_built_anew(tmp_path, analyzed):
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["anew", "index"]
 
 
+@pytest.mark.slow
 def test_updated_index_can_be_updated_again(tmp_path, analyzed):
     """Its path is a link, which stays."""
     (tmp_path / "index").symlink_to("elsewhere")
