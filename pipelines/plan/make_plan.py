@@ -97,7 +97,7 @@ def _decide(
     pa.default_memory_pool().release_unused()
     checkpoints, limits = read_checkpoints(config), config.input.limits
     instructions = list(dict.fromkeys(shards.topics.instructions))
-    models = [found for found in checkpoints.values() if isinstance(found, Checkpoint)]
+    models = [model for model in checkpoints.values() if isinstance(model, Checkpoint)]
     for checkpoint in models:
         checkpoint.check_limits(tokenizer_of(checkpoint), limits, instructions)
     for checkpoint in models if builds else ():
