@@ -87,10 +87,11 @@ class Stage(ABC):
     checkpoint, or `texts`.
     """
     waits_for = ""
-    """The one of its inputs whose parts must all be there before any of its shards: `decided` reads
-    them. Empty for none.
+    """The one of its inputs whose parts must all be there before any of its shards, as for
+    `--deepen`: `decided` reads them. Empty for none.
     """
     reads_input: ClassVar[bool] = False
+    """Whether its tasks carry the topics or rows of their shards."""
     worker: ClassVar[Worker] = Worker.CPU
     input_docs: ClassVar[int] = 0
     """How many docs an input of its model has; 0 for a stage without one."""
@@ -340,8 +341,8 @@ class Stage(ABC):
         return self.cost(len(self.received(inputs)))
 
     def received(self, inputs: ShardInputs) -> dict[str, Sequence[str]]:
-        """The docs of each query of a shard that this stage scores, best first: never of the
-        tail.
+        """The docs of each query of a shard that this stage scores, best first: only docs that the
+        stage before scored.
         """
         return received(self.parts_before(inputs).rankings(self.chain[-1].name), self.k)
 
