@@ -46,7 +46,7 @@ from beamrank.storage.urls import refuse_credentials
 # Raised whenever a stage would write other bytes from the same input.
 ENGINE_VERSION = 6
 # The version of release 0.3.0: outputs since then are read.
-OLDEST_READ_VERSION = 5
+OLDEST_READ_VERSION = 6
 FindManifest: TypeAlias = Callable[[StageFolder, str, tuple[str, ...]], Manifest | None]
 """Finds the manifest of a stage by its folder, its name and the digests of its shards."""
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from beamrank.version import __version__
+from infra.release.outputs import KEPT
 from tests import ROOT
 
 _IMAGE = re.compile(r"/beamrank/[cg]pu:([\d.]+)-python")
@@ -46,6 +47,11 @@ def test_ci_runs_targets_that_exist_on_every_python():
     made = {each.removeprefix("make ") for each in commands if each.startswith("make ")}
     assert made == {"test", "docs", "test-all"}
     assert made <= {*targets}
+
+
+def test_output_of_the_release_is_kept():
+    kept = KEPT / f"{__version__}.tar.xz"
+    assert 0 < kept.stat().st_size < 100_000
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from infra.release.outputs import KEPT, keep, unpack
 from tests import ROOT
 
 _VERSION = f"ENGINE_VERSION = {ENGINE_VERSION}\n"
+_OTHERS = ("deepened", "instructed", "pairs")
 # Several commands in one process: each needs torch, Beam or matplotlib.
 _RUN = (
     "import json, sys\n"
@@ -100,9 +101,11 @@ def test_later_version_reads_a_release(later, output):
             "--no-texts",
         ),
         ("audit", output),
+        *(("verify", output.parent / name) for name in _OTHERS),
+        *(("status", output.parent / name, "--json") for name in _OTHERS),
     )
-    assert [each.code for each in done] == [0, 0, 0, 0, 0, 0, 3], done
-    aggregated, verified, status, inspected, attempts, _, audit = done
+    assert [each.code for each in done] == [*[0] * 6, 3, *[0] * 2 * len(_OTHERS)], done
+    aggregated, verified, status, inspected, attempts, _, audit, *others = done
     assert f"version {ENGINE_VERSION + 1}" in audit.stderr
     assert (runs / "duo-sum.trec").read_bytes() == written["duo-sum.trec"]
     assert f"{runs}/duo-min.trec" in aggregated.stdout
@@ -116,6 +119,9 @@ def test_later_version_reads_a_release(later, output):
         line.split()[2] for line in best if line.split()[0] == query_id
     ]
     assert {each["state"] for each in json.loads(attempts.stdout)["attempts"]} == {"counts"}
+    assert [each.stdout for each in others[: len(_OTHERS)]] == [""] * len(_OTHERS)
+    finished = [json.loads(each.stdout)["stages"] for each in others[len(_OTHERS) :]]
+    assert all(stage["done"] == stage["shards"] for stages in finished for stage in stages)
     means = json.loads((runs / "measures.json").read_text())["duo-sum"]
     tables = (report / "tables.md").read_text()
     assert f"{means['nDCG@10']:.4f}" in tables
