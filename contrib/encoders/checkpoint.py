@@ -1,0 +1,145 @@
+"""The checkpoint of an encoder, as sentence-transformers, PyLate and ColBERT save it: its kind, and
+the files that decide its vectors.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from glob import glob
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Self
+
+from beamrank.errors import PreflightError
+from beamrank.storage.digested import DigestedFile
+from models.checkpoints.files import (
+    CHECKPOINT_FILES,
+    CONFIG,
+    MODULE_FILES,
+    PICKLED,
+    PROMPTS,
+    SAFETENSORS,
+    SENTENCE_TRANSFORMERS,
+    digest_files,
+    digest_of,
+    read_json,
+    weight_files,
+)
+from models.checkpoints.sources import locate
+
+_ROUTER, _COLBERT = "router_config.json", "artifact.metadata"
+# As patterns; a module's folder is named by its number and class, and the route before them.
+_FILES = (*CHECKPOINT_FILES, _ROUTER, _COLBERT, *(f"*[0-9]_*/{name}" for name in MODULE_FILES))
+_OWN_MODULES = ("sentence_transformers.", "pylate.models.Dense.Dense")
+# Which stage takes a model, by the class that sentence-transformers or PyLate saved it as.
+_STAGES = {
+    "SentenceTransformer": "dense",
+    "SparseEncoder": "sparse",
+    "MultiVectorEncoder": "late",
+    "ColBERT": "late",
+    "CrossEncoder": "mono",
+}
+_NAMES = {
+    "dense": "a dense encoder",
+    "sparse": "a sparse encoder",
+    "late": "a multi-vector encoder",
+    "mono": "a cross-encoder",
+}
+CLASSES = {stage: name for name, stage in _STAGES.items() if name != "ColBERT"}
+"""The class of sentence-transformers that loads a stage's model."""
+
+
+@dataclass(frozen=True)
+class EncoderCheckpoint:
+    """An encoder on this machine.
+
+    Attributes:
+        folder: holds its files.
+        reference: finds it from any machine; a Hugging Face id has its commit.
+        files: those that decide its vectors, its prompts among them.
+    """
+
+    folder: str
+    reference: str
+    files: tuple[DigestedFile, ...]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the files."""
+        return digest_of(self.files, self.folder)
+
+    @classmethod
+    def read(cls, reference: str, stage: str) -> Self:
+        """Brings a checkpoint to this machine, and checks that a stage of this kind takes it.
+
+        Raises:
+            PreflightError: it is missing, or of another kind.
+        """
+        folder, definite = locate(reference, _FILES)
+        found = _stage_of(folder)
+        if found is None:
+            raise PreflightError(
+                f"the checkpoint {definite} has no {SENTENCE_TRANSFORMERS}, so nothing says how "
+                f"texts become vectors: save it with sentence-transformers first, "
+                f"{CLASSES[stage]}({reference!r}).save_pretrained(FOLDER), and give that folder"
+            )
+        if found != stage:
+            raise PreflightError(
+                f"the checkpoint {definite} is {_NAMES[found]}, which the stage `{found}` takes; "
+                f"`{stage}` takes {_NAMES[stage]}"
+            )
+        _check_modules(folder)
+        if not os.path.isfile(os.path.join(folder, _ROUTER)):
+            weight_files(folder)
+        return cls(folder, definite, digest_files(folder, _names(folder)))
+
+
+def libraries() -> dict[str, str]:
+    """The versions that decide the bits of vectors; raises PreflightError where one is missing."""
+    names = ("sentence-transformers", "transformers")
+    try:
+        found = {name: version(name) for name in names}
+    except PackageNotFoundError:
+        found = {names[0]: "0"}
+    if int(found[names[0]].partition(".")[0]) < 6:
+        raise PreflightError(
+            "encoders need the package sentence-transformers, 6 or later, here and on workers: "
+            "pip install 'beamrank[encoders]'"
+        )
+    return found
+
+
+def _names(folder: str) -> list[str]:
+    """The files that are read, in one format of weights."""
+    names = sorted({name for pattern in _FILES for name in glob(pattern, root_dir=folder)})
+    safe = {name.replace(SAFETENSORS, PICKLED) for name in names if name.endswith(SAFETENSORS)}
+    return [name for name in names if name not in safe]
+
+
+def _stage_of(folder: str) -> str | None:
+    """The stage that takes a model; None where its files do not say what it is."""
+    saved, config = _read(folder, PROMPTS), _read(folder, CONFIG)
+    classes: list[str] = config.get("architectures") or [""]
+    if "HF_ColBERT" in classes or "query_prefix" in saved:
+        return "late"
+    if os.path.isfile(os.path.join(folder, SENTENCE_TRANSFORMERS)):
+        return _STAGES.get(saved.get("model_type", "SentenceTransformer"))
+    return "mono" if classes[0].endswith("ForSequenceClassification") else None
+
+
+def _check_modules(folder: str) -> None:
+    """Raises PreflightError for a module of the checkpoint's own code."""
+    path = os.path.join(folder, SENTENCE_TRANSFORMERS)
+    entries = read_json(list[dict[str, Any]], path) if os.path.isfile(path) else []
+    types = [*(each.get("type") for each in entries)]
+    types += _read(folder, _ROUTER).get("types", {}).values()
+    for each in types:
+        if not str(each).startswith(_OWN_MODULES):
+            raise PreflightError(
+                f"{folder} has the module {each!r:.100}, code of its own, which is never run: "
+                "without it vectors would be others. Give a model of sentence-transformers' modules"
+            )
+
+
+def _read(folder: str, name: str) -> Mapping[str, Any]:
+    path = os.path.join(folder, name)
+    return read_json(dict[str, Any], path) if os.path.isfile(path) else {}
