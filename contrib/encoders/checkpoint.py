@@ -19,16 +19,19 @@ from models.checkpoints.files import (
     PROMPTS,
     SAFETENSORS,
     SENTENCE_TRANSFORMERS,
+    TRANSFORMER,
     digest_files,
     digest_of,
     read_json,
     weight_files,
 )
 from models.checkpoints.sources import locate
+from models.tokenizers.files import TOKENIZER_FILES
 
 _ROUTER, _COLBERT = "router_config.json", "artifact.metadata"
+_OF_MODULES = (*MODULE_FILES, TRANSFORMER, *TOKENIZER_FILES)
 # As patterns; a module's folder is named by its number and class, and the route before them.
-_FILES = (*CHECKPOINT_FILES, _ROUTER, _COLBERT, *(f"*[0-9]_*/{name}" for name in MODULE_FILES))
+_FILES = (*CHECKPOINT_FILES, _ROUTER, _COLBERT, *(f"*[0-9]_*/{name}" for name in _OF_MODULES))
 _OWN_MODULES = ("sentence_transformers.", "pylate.models.Dense.Dense")
 # Which stage takes a model, by the class that sentence-transformers or PyLate saved it as.
 _STAGES = {
@@ -88,8 +91,6 @@ class EncoderCheckpoint:
                 f"`{stage}` takes {_NAMES[stage]}"
             )
         _check_modules(folder)
-        if not os.path.isfile(os.path.join(folder, _ROUTER)):
-            weight_files(folder)
         return cls(folder, definite, digest_files(folder, _names(folder)))
 
 
@@ -127,17 +128,27 @@ def _stage_of(folder: str) -> str | None:
 
 
 def _check_modules(folder: str) -> None:
-    """Raises PreflightError for a module of the checkpoint's own code."""
+    """Raises PreflightError for a module of the checkpoint's own code, and where a file is
+    missing.
+    """
     path = os.path.join(folder, SENTENCE_TRANSFORMERS)
-    entries = read_json(list[dict[str, Any]], path) if os.path.isfile(path) else []
-    types = [*(each.get("type") for each in entries)]
-    types += _read(folder, _ROUTER).get("types", {}).values()
-    for each in types:
-        if not str(each).startswith(_OWN_MODULES):
+    modules = read_json(list[dict[str, Any]], path) if os.path.isfile(path) else [{}]
+    routes: Mapping[str, Any] = _read(folder, _ROUTER).get("types", {})
+    for kind in (*(module.get("type", _OWN_MODULES[0]) for module in modules), *routes.values()):
+        if not str(kind).startswith(_OWN_MODULES):
             raise PreflightError(
-                f"{folder} has the module {each!r:.100}, code of its own, which is never run: "
+                f"{folder} has the module {kind!r:.100}, code of its own, which is never run: "
                 "without it vectors would be others. Give a model of sentence-transformers' modules"
             )
+    for name in routes:
+        if not os.path.isdir(os.path.join(folder, name)):
+            raise PreflightError(
+                f"{folder} lacks {name}, which {_ROUTER} names; of a store only the modules that "
+                f"{SENTENCE_TRANSFORMERS} names are copied. Give the whole folder on this machine, "
+                "or the Hugging Face id"
+            )
+    if not routes:
+        weight_files(os.path.join(folder, str(modules[0].get("path", ""))))
 
 
 def _read(folder: str, name: str) -> Mapping[str, Any]:

@@ -13,8 +13,10 @@ import sentence_transformers
 import torch
 from transformers.utils import logging
 
+from beamrank.errors import PreflightError
 from contrib.encoders.checkpoint import CLASSES
 from models.checkpoints.checkpoint import check_process
+from models.scoring.backends.torch import devices_here
 
 # Of a text: one, or one for each of its tokens.
 _Vectors: TypeAlias = torch.Tensor
@@ -37,16 +39,25 @@ class Encoder:
     """
 
     def __init__(self, stage: str, folder: str, device: str, threads: int) -> None:
-        """Loads a checkpoint; on a CPU so many texts are encoded at a time, a thread each."""
+        """Loads a checkpoint on one device; on a CPU so many texts are encoded at a time, a thread
+        each. Raises PreflightError where sentence-transformers cannot load it.
+        """
         check_process("load")
         make = getattr(sentence_transformers, CLASSES[stage])
-        with _without_bars():
-            model = make(
-                folder,
-                device=device,
-                local_files_only=True,
-                model_kwargs={"dtype": torch.float32},
-            )
+        try:
+            with _without_bars():
+                model = make(
+                    folder,
+                    device=devices_here(device)[0],
+                    local_files_only=True,
+                    model_kwargs={"dtype": torch.float32},
+                )
+        # Its modules raise errors of any type.
+        except Exception as error:
+            raise PreflightError(
+                f"sentence-transformers cannot load {folder}: {error}. Load it in Python as "
+                f"{make.__name__}, which says more"
+            ) from error
         self._model = model.float()
         # A tokenizer serves one thread at a time.
         self._model.preprocess = _one_at_a_time(model.preprocess)

@@ -6,13 +6,14 @@ import shutil
 from importlib import metadata
 from pathlib import Path
 
+import fsspec
 import pytest
 from transformers import BertModel
 
 from beamrank.errors import PreflightError
 from contrib.encoders import checkpoint
 from contrib.encoders.checkpoint import EncoderCheckpoint, libraries
-from tests.contrib.encoders.tiny import SAVE, save_backbone
+from tests.contrib.encoders.tiny import SAVE, save_backbone, save_routed
 from tests.support.checkpoints import LETTERS, save_tiny
 from tests.support.processes import beamrank_here
 from tests.support.small_collection import SmallCollection
@@ -74,6 +75,21 @@ def test_checkpoint_without_weights_is_refused(copied):
     with pytest.raises(PreflightError) as refused:
         EncoderCheckpoint.read(str(copied), "dense")
     assert refused.value.kind == "no-weights"
+
+
+def test_checkpoint_at_a_store_is_that_of_its_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "cache"))
+    memory = fsspec.filesystem("memory")
+    late, routed = SAVE["late"](tmp_path / "late"), save_routed(tmp_path / "routed")
+    for folder in (late, routed):
+        memory.put(folder, f"/bucket/{Path(folder).name}", recursive=True)
+    read = EncoderCheckpoint.read("memory://bucket/late", "late")
+    assert read.reference == "memory://bucket/late"
+    assert read.digest == EncoderCheckpoint.read(late, "late").digest
+    assert EncoderCheckpoint.read(routed, "sparse").files
+    with pytest.raises(PreflightError, match="lacks query_0_"):
+        EncoderCheckpoint.read("memory://bucket/routed", "sparse")
+    memory.rm("/bucket", recursive=True)
 
 
 @pytest.mark.parametrize(

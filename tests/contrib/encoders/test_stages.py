@@ -18,7 +18,13 @@ from contrib.encoders.checkpoint import CLASSES
 from models.stages.core import open_stages
 from pipelines.plan.estimate import estimate
 from tests.contrib.encoders.tiny import SAVE
-from tests.support.processes import beamrank_here, succeed
+from tests.support.processes import (
+    beamrank_here,
+    receipts_exist,
+    started,
+    succeed,
+    wait_until,
+)
 from tests.support.runs import PlannedRun, assert_same_bytes, read_trec, run_bytes, run_here
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
 
@@ -145,6 +151,18 @@ def test_run_is_the_same_resumed_by_shares_for_any_shards_and_in_memory(
 def test_run_is_the_same_on_engines_of_beam(collection, whole, tmp_path, runner):
     made = beamrank.run(str(collection.path), runner=runner, output=tmp_path / runner)
     assert_same_bytes(Path(made.output), _output(whole))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [*_DEPTHS])
+def test_run_resumes_after_a_kill(collection, whole, tmp_path, stage):
+    with started(collection.path, tmp_path / "killed", "--only", "0/1") as process:
+        wait_until(receipts_exist(stage, 1), tmp_path / "killed", process)
+        process.kill()
+        process.wait()
+    assert beamrank_here("status", tmp_path / "killed").returncode == 0
+    run_here(collection.path, tmp_path / "killed")
+    assert_same_bytes(tmp_path / "killed", _output(whole))
 
 
 def test_run_is_verified_audited_reported_and_inspected(collection, whole, tmp_path):

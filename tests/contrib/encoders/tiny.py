@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SparseEncoder
-from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from sentence_transformers.sentence_transformer.modules import Pooling
-from sentence_transformers.sparse_encoder.modules import SpladePooling
+from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 from transformers import BertConfig, BertForMaskedLM, BertModel, PreTrainedModel
 
 from tests.support.checkpoints import LETTERS, NARROW
@@ -62,6 +62,17 @@ def save_late(folder: Path, **config: Any) -> str:
         Normalize(module_input_name=name),
     ]
     return _saved(MultiVectorEncoder(modules=modules, prompts=PROMPTS), folder)
+
+
+def save_routed(folder: Path) -> str:
+    """Sparse, with a table of weights in place of a model for queries."""
+    options = {"transformer_task": "fill-mask", "max_seq_length": MOST_TOKENS}
+    transformer = _transformer(folder, BertForMaskedLM, {}, **options)
+    drawn = torch.rand(len(LETTERS), generator=torch.Generator().manual_seed(2))
+    tokenizer: Any = transformer.tokenizer
+    queries: list[Any] = [SparseStaticEmbedding(tokenizer, drawn)]
+    router = Router.for_query_document(queries, [transformer, SpladePooling("max")])
+    return _saved(SparseEncoder(modules=[router]), folder)
 
 
 def _transformer(
