@@ -14,24 +14,26 @@ from beamrank.storage.digested import DigestedFile
 from models.checkpoints.files import (
     CHECKPOINT_FILES,
     CONFIG,
-    MODULE_FILES,
     PICKLED,
     PROMPTS,
     SAFETENSORS,
     SENTENCE_TRANSFORMERS,
-    TRANSFORMER,
     digest_files,
     digest_of,
     read_json,
     weight_files,
 )
 from models.checkpoints.sources import locate
-from models.tokenizers.files import TOKENIZER_FILES
 
 _ROUTER, _COLBERT = "router_config.json", "artifact.metadata"
-_OF_MODULES = (*MODULE_FILES, TRANSFORMER, *TOKENIZER_FILES)
-# As patterns; a module's folder is named by its number and class, and the route before them.
-_FILES = (*CHECKPOINT_FILES, _ROUTER, _COLBERT, *(f"*[0-9]_*/{name}" for name in _OF_MODULES))
+# As patterns. sentence-transformers once had a file of settings for each family of models.
+_OF_MODULES = ("*.json", "*.txt", "*.jinja", "*.model", "*.safetensors", PICKLED)
+_SETTINGS = "sentence_*_config.json"
+# A module's folder is named by its number and class, and the route before them.
+_FILES = (
+    *(*CHECKPOINT_FILES, _SETTINGS, _ROUTER, _COLBERT),
+    *(f"*[0-9]_*/{name}" for name in _OF_MODULES),
+)
 _OWN_MODULES = ("sentence_transformers.", "pylate.models.Dense.Dense")
 # Which stage takes a model, by the class that sentence-transformers or PyLate saved it as.
 _STAGES = {

@@ -31,6 +31,7 @@ from models.scoring.answers import Answers, Contents, Cut
 from models.stages.base import Key, Stage, Worker
 from models.stages.compute import Computed, ShardInputs
 from models.stages.planning import Planning, threads_of
+from models.stages.scoring import check_planned
 
 if TYPE_CHECKING:
     from contrib.encoders.encoder import Encoder
@@ -264,12 +265,7 @@ def _listed(versions: Mapping[str, str]) -> str:
 @lru_cache(maxsize=1)
 def _checkpoint(reference: str, stage: str, digest: str) -> EncoderCheckpoint:
     checkpoint = EncoderCheckpoint.read(reference, stage)
-    if checkpoint.digest != digest:
-        raise PreflightError(
-            f"the checkpoint {reference} changed since the run was planned: its digest is "
-            f"{checkpoint.digest[:12]}, the plan has {digest[:12]}. Scores of two models would be "
-            "mixed: start the run again to plan it again"
-        )
+    check_planned(reference, checkpoint.digest, digest)
     return checkpoint
 
 

@@ -98,6 +98,7 @@ def test_checkpoint_at_a_store_is_that_of_its_folder(tmp_path, monkeypatch):
         ("config_sentence_transformers.json", True),
         ("1_Pooling/config.json", True),
         ("sentence_bert_config.json", True),
+        ("sentence_roberta_config.json", True),
         ("tokenizer.json", True),
         ("README.md", False),
         ("onnx/model.onnx", False),
