@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from contrib.encoders.checkpoint import EncoderCheckpoint, libraries
 from tests.contrib.encoders.tiny import SAVE, save_backbone, save_routed
 from tests.support.checkpoints import LETTERS, save_tiny
 from tests.support.processes import beamrank_here
+from tests.support.services.hub import COMMIT, served_hub
 from tests.support.small_collection import SmallCollection
 
 
@@ -75,6 +78,36 @@ def test_checkpoint_without_weights_is_refused(copied):
     with pytest.raises(PreflightError) as refused:
         EncoderCheckpoint.read(str(copied), "dense")
     assert refused.value.kind == "no-weights"
+
+
+def test_checkpoint_of_a_hub_is_that_of_its_folder(folders, tmp_path):
+    own = {stage: folders[stage] for stage in SAVE}
+    routed = save_routed(tmp_path / "routed")
+    (tmp_path / "routed/onnx").mkdir()
+    (tmp_path / "routed/onnx/model.onnx").write_bytes(b"not wanted")
+    names = [*own.items(), ("sparse", routed)]
+    program = (
+        "import sys; from contrib.encoders.checkpoint import EncoderCheckpoint\n"
+        "for stage, name in zip(sys.argv[1::2], sys.argv[2::2]):\n"
+        "    found = EncoderCheckpoint.read('someone/' + name, stage)\n"
+        "    print(found.reference, found.digest)"
+    )
+    pairs = [part for stage, folder in names for part in (stage, Path(folder).name)]
+    with served_hub() as hub:
+        for _, folder in names:
+            hub.add(f"someone/{Path(folder).name}", Path(folder))
+        done = subprocess.run(
+            [sys.executable, "-c", program, *pairs],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=hub.environment(tmp_path / "cache"),
+        )
+        assert not any("onnx" in path for path in hub.requests)
+    assert done.stdout.splitlines() == [
+        f"someone/{Path(folder).name}@{COMMIT} {EncoderCheckpoint.read(folder, stage).digest}"
+        for stage, folder in names
+    ]
 
 
 def test_checkpoint_at_a_store_is_that_of_its_folder(tmp_path, monkeypatch):
