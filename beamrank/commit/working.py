@@ -1,5 +1,5 @@
 """A shard at work: its stage counts the inputs that are done, and once a minute a file beside the
-receipts tells others.
+receipts tells others. A shard that was left open has such a file too.
 """
 
 import logging
@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any
 
 from beamrank.storage import files as storage
-from beamrank.storage.documents import Count, Document
+from beamrank.storage.documents import Count, Document, Seconds
 
 TELL_SECONDS = 60.0
 _log = logging.getLogger(__name__)
@@ -26,7 +26,16 @@ class Working(Document):
     inputs: Count
 
 
-class Work:
+@dataclass(frozen=True)
+class LeftOpen(Document):
+    """Why and when an attempt left a shard open: see `beamrank.errors.LeftOpenError`."""
+
+    shard: Count
+    reason: str
+    left_seconds: Seconds
+
+
+class ShardProgress:
     """An attempt at a shard, which several threads may count. Without a `url` it tells nobody."""
 
     def __init__(self, shard: int = 0, url: str = "") -> None:
@@ -60,9 +69,9 @@ class Work:
             _log.warning("%s cannot be written or removed: %s", self._url, error)
 
 
-current: ContextVar[Work] = ContextVar("work")
+current: ContextVar[ShardProgress] = ContextVar("work")
 
 
-def shard_at_work() -> Work:
+def shard_at_work() -> ShardProgress:
     """The work of this thread, for stages to count; elsewhere one that nobody sees."""
-    return current.get(None) or Work()
+    return current.get(None) or ShardProgress()

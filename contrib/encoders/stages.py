@@ -19,25 +19,24 @@ from beamrank.commit import schemas
 from beamrank.commit.working import shard_at_work
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
-from beamrank.config.stages import StageConfig
+from beamrank.config.stages import PointwiseConfig
 from beamrank.errors import DataError, PreflightError
 from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import Lengths
-from beamrank.ranking.rankings import Rankings, rank_docs
-from beamrank.ranking.variants import Depths, Variants, depth_variants
 from beamrank.section import CheckpointName
 from contrib.encoders.checkpoint import EncoderCheckpoint, libraries
 from models.scoring.answers import Answers, Contents, Cut
-from models.stages.base import Key, Stage, Worker
+from models.stages.base import Key, Worker
 from models.stages.compute import Computed, ShardInputs
 from models.stages.planning import Planning, threads_of
+from models.stages.pointwise import Pointwise
 from models.stages.scoring import check_planned
 
 if TYPE_CHECKING:
     from contrib.encoders.encoder import Encoder
 
 
-class EncoderConfig(StageConfig):
+class EncoderConfig(PointwiseConfig):
     """An encoder."""
 
     short = "checkpoint"
@@ -46,13 +45,13 @@ class EncoderConfig(StageConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderStage(Stage):
-    """Scores the docs that it receives one by one."""
+class EncoderStage(Pointwise):
+    """Scores a doc by its vectors and those of the query. A candidate counts as an inference,
+    although its doc may have been encoded for another query.
+    """
 
     section = EncoderConfig
-    schema = schemas.MONO
     needs = "texts"
-    input_docs = 1
     worker = Worker.MODEL
 
     checkpoint_digest: Annotated[str, Key("{own_name}.checkpoint")]
@@ -81,19 +80,6 @@ class EncoderStage(Stage):
             "gpu": int(number) if number else None,
             "threads": threads_of(planning.config),
         }
-
-    def cost(self, topics: int) -> int:
-        """A candidate counts as an inference, although its doc may be encoded for another query."""
-        return topics * self.k
-
-    def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:
-        """The docs by their scores."""
-        assert before is not None
-        return rank_docs(before, part, self.k, k=k)
-
-    def variants(self, depths: Depths) -> Variants:
-        """Every depth."""
-        return depth_variants(self.k, depths)
 
     @property
     def reuses(self) -> bool:

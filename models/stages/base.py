@@ -28,7 +28,7 @@ from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import Lengths
 from beamrank.ranking.rankings import Rankings, received
 from beamrank.ranking.variants import Depths, Variants
-from beamrank.storage.documents import adapter, validated
+from beamrank.storage.documents import SHORT, adapter, digest, validated
 from models.scoring.answers import Answers
 from models.stages.compute import Computed, ShardInputs
 from models.stages.planning import Planning
@@ -87,13 +87,16 @@ class Stage(ABC):
     checkpoint, or `texts`.
     """
     waits_for = ""
-    """The one of its inputs whose parts must all be there before any of its shards: `decided` reads
-    them. Empty for none.
+    """The one of its inputs whose parts must all be there before any of its shards, as for
+    `--deepen`: `decided` reads them. Empty for none.
     """
     reads_input: ClassVar[bool] = False
+    """Whether its tasks carry the topics or rows of their shards."""
     worker: ClassVar[Worker] = Worker.CPU
     input_docs: ClassVar[int] = 0
     """How many docs an input of its model has; 0 for a stage without one."""
+    asks: ClassVar[bool] = False
+    """Whether it asks for answers that cost money (`ShardInputs.ask`)."""
     any_processor: ClassVar[bool] = False
     """Whether it also reuses answers of different kinds of machines, whose last digits differ."""
 
@@ -199,6 +202,18 @@ class Stage(ABC):
         """What decides its ranking beside its part, by the names in the configuration."""
         return {}
 
+    @property
+    def has_scores(self) -> bool:
+        """Whether its rankings have scores that say more than the order, so that the next stage
+        can combine its own with them; asked when a run is planned.
+        """
+        return True
+
+    @property
+    def by_own_scores(self) -> Self:
+        """The stage as it ranks by the scores of its parts alone."""
+        return self
+
     def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:  # noqa: ARG002
         """The rankings of a shard after this stage (`beamrank.commit.stage.Stage`): by default
         those before it.
@@ -249,6 +264,7 @@ class Stage(ABC):
             scan_digest=self.scan_digest,
             input_docs=self.input_docs,
             waits_for=self.waits_for,
+            asks=digest(self.score_keys)[:SHORT] if self.asks else "",
         )
 
     @classmethod
@@ -337,8 +353,8 @@ class Stage(ABC):
         return self.cost(len(self.received(inputs)))
 
     def received(self, inputs: ShardInputs) -> dict[str, Sequence[str]]:
-        """The docs of each query of a shard that this stage scores, best first: never of the
-        tail.
+        """The docs of each query of a shard that this stage scores, best first: only docs that the
+        stage before scored.
         """
         return received(self.parts_before(inputs).rankings(self.chain[-1].name), self.k)
 
