@@ -72,6 +72,11 @@ class EncoderCheckpoint:
         """SHA-256 over the files."""
         return digest_of(self.files, self.folder)
 
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """config.json, which may name a weight of scores (`combine`)."""
+        return _read(self.folder, CONFIG)
+
     @classmethod
     def read(cls, reference: str, stage: str) -> Self:
         """Brings a checkpoint to this machine, and checks that a stage of this kind takes it.

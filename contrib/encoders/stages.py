@@ -46,8 +46,8 @@ class EncoderConfig(PointwiseConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderStage(Pointwise):
-    """Scores docs by vectors. A candidate counts as an inference, although its doc may be encoded
-    for another query.
+    """Scores a doc by its vectors and those of the query. A candidate counts as an inference,
+    although its doc may have been encoded for another query.
     """
 
     section = EncoderConfig

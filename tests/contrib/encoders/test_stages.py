@@ -194,6 +194,25 @@ def test_scores_of_earlier_runs_are_reused_by_content(collection, whole, tmp_pat
     assert _counts(reused, "dense")["reused"] > 0
 
 
+def test_scores_are_combined_with_those_before_by_the_weight_of_the_card(tmp_path):
+    made = _collection(tmp_path)
+    config = made.folder / "late/config.json"
+    config.write_text(
+        json.dumps(json.loads(config.read_text()) | {"beamrank": {"combine_weight": 0.25}})
+    )
+    combine = {"with": "before", "weight": "card", "normalize": "none"}
+    made.keys["cascade"] = [{"late": {"checkpoint": "./late", "k": 8, "combine": combine}}]
+    run = run_here(made.path)
+    own = {(row["query_id"], row["doc_id"]): row["score"] for row in run.rows("late")}
+    found = read_trec(_output(run) / "runs/late.trec")
+    for query_id, doc_ids in CANDIDATES.items():
+        given = {doc_id: len(doc_ids) - place for place, doc_id in enumerate(doc_ids)}
+        mixed = {
+            doc_id: 0.25 * own[query_id, doc_id] + 0.75 * given[doc_id] for doc_id in doc_ids[:8]
+        }
+        assert found[query_id] == [*sorted(mixed, key=lambda doc: -mixed[doc]), *doc_ids[8:]]
+
+
 def test_docs_that_the_corpus_lacks_are_left_out(tmp_path):
     made = _collection(tmp_path)
     made.keys |= {"on_missing_doc": "drop", "cascade": made.keys["cascade"][1:2]}
