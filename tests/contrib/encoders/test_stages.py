@@ -60,7 +60,7 @@ def _output(run: PlannedRun) -> Path:
 def _counts(output: Path, stage: str) -> Mapping[str, int]:
     manifest = read_plan(str(output)).seal(stage)
     assert manifest is not None
-    names = ("candidates", "inferences", "reused", "encoded_queries", "encoded_docs")
+    names = ("candidates", "inferences", "reused", "scored_queries", "scored_docs")
     return {name: manifest.total(name) for name in names}
 
 
@@ -106,8 +106,8 @@ def test_plan_counts_candidates_and_receipts_what_was_encoded(collection, whole)
             "candidates": 10 * k,
             "inferences": 10 * k,
             "reused": 0,
-            "encoded_queries": 10,
-            "encoded_docs": len(docs),
+            "scored_queries": 10,
+            "scored_docs": len(docs),
         }
         assert len(docs) < 10 * k
 
@@ -187,7 +187,7 @@ def test_scores_of_earlier_runs_are_reused_by_content(collection, whole, tmp_pat
     assert_same_bytes(reused, fresh)
     late = _counts(reused, "late")
     assert (late["candidates"], late["inferences"], late["reused"]) == (90, 10, 80)
-    assert late["encoded_docs"] <= late["inferences"]
+    assert late["scored_docs"] <= late["inferences"]
     planned = read_plan(str(reused))
     (stage,) = (each for each in open_stages(planned.stages) if each.name == "late")
     assert stage.reuses
