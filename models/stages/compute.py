@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -19,6 +20,10 @@ from beamrank.storage.digested import RowRange
 from models.scoring.answers import Answers
 
 _Opened = TypeVar("_Opened")
+
+
+class LeaveOpen(Exception):
+    """Leaves a shard open: another run does it."""
 
 
 class Computed(NamedTuple):
@@ -60,6 +65,7 @@ class ShardInputs:
         model: an engine that is loaded already, in place of what `ModelStage.open` gives.
         earlier: answers of parts of earlier runs, each read when it is needed.
         unused: counts of parts that cannot be used, for the receipt.
+        counts: of requests, for the receipt.
         opening_seconds: how long opening a model has taken, which is not the shard's time.
     """
 
@@ -71,6 +77,8 @@ class ShardInputs:
     earlier: Iterable[Answers] = ()
     unused: Counter[str] = field(default_factory=Counter)
     opening_seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    _asking: Lock = field(default_factory=Lock, repr=False)
 
     def find(self, keys: Iterable[bytes]) -> Answers:
         """The answers that earlier parts have. The next part is read only while a key is without
@@ -83,6 +91,29 @@ class ShardInputs:
             answers |= {key: part[key] for key in known}
             missing -= known
         return answers
+
+    def ask(
+        self,
+        key: bytes,
+        call: Callable[[], Mapping[str, Any]],
+        valid: Callable[[Mapping[str, Any]], bool] = bool,  # noqa: ARG002
+    ) -> Mapping[str, Any]:
+        """The answer of an earlier part, or else of `call`."""
+        with self._asking:
+            self.earlier = list(self.earlier)
+            answers = self.find([key])
+        if key in answers:
+            answer: Mapping[str, Any] = answers[key]
+            return answer
+        answer = call()
+        with self._asking:
+            self.counts["requests"] += 1
+        return answer
+
+    def is_kept(self, key: bytes) -> bool:
+        """Whether `ask` has an answer without a call."""
+        self.earlier = list(self.earlier)
+        return key in self.find([key])
 
     def opened(self, open_model: Callable[[], _Opened]) -> _Opened:
         """What a function opens, such as a model: its time is not the shard's."""
