@@ -387,10 +387,11 @@ class Launcher:
             self._accepted.add(stage.name)
             self.plan.folder(stage.name).sweep(manifest.shard_digests)
             self._check_corpus(stage)
+            scan = ScanReport(0, 0, 0, ())
             if stage.scan_digest is not None:
                 scan = read_scans(self.plan.folder(stage.name).url, stage.scan_digest)
-                for line in self._stages[stage.name].review(manifest, scan):
-                    self.console.note(line)
+            for line in self._stages[stage.name].review(manifest, scan):
+                self.console.note(line)
             if stage == self.plan.stages[0] and isinstance(self.config, RunConfig):
                 first = self._stages[stage.name]
                 warn_of_candidates(self.plan, self.config, first, manifest, self.console)

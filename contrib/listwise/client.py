@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from threading import BoundedSemaphore, Lock
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
+from weakref import finalize
 
 from pydantic import BaseModel, Field, TypeAdapter
 
@@ -127,13 +128,14 @@ class Server:
                 f"{access.key_variable}, which is not set in this process: set it where workers "
                 "run (docs/guide/listwise.md tells how for each runner)"
             )
-        self.client = httpx.Client(
+        self._client = httpx.Client(
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
             timeout=access.timeout_seconds,
             # No proxy gets what goes to this machine.
             trust_env=not access.is_here,
             limits=httpx.Limits(max_connections=access.requests_at_once),
         )
+        finalize(self, self._client.close)
         self._url = access.endpoint.rstrip("/").removesuffix("/chat/completions")
         self._slots, self._lock = BoundedSemaphore(access.requests_at_once), Lock()
         self._pause = 60.0 / access.requests_per_minute if access.requests_per_minute else 0.0
@@ -189,7 +191,7 @@ class Server:
         names = {name: _REPLACED[name] if name in self._refused else name for name in request}
         body = {names[name]: value for name, value in request.items() if names[name]}
         try:
-            response = self.client.post(f"{self._url}/chat/completions", json=body)
+            response = self._client.post(f"{self._url}/chat/completions", json=body)
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise _Again(f"does not answer ({type(error).__name__})") from None
         status, failure = response.status_code, _failure(response.content)

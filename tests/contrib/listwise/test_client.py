@@ -4,9 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from email.utils import formatdate
-from typing import Any
 
 import pytest
 
@@ -36,16 +34,9 @@ def chat() -> Iterator[ChatServer]:
 
 
 @pytest.fixture
-def ask_of(chat) -> Iterator[Callable[..., Server]]:
+def ask_of(chat) -> Callable[..., Server]:
     """Makes clients of the server."""
-    with ExitStack() as stack:
-
-        def made(**access: Any) -> Server:
-            server = Server(Access(chat.endpoint, **access), first_wait_seconds=0.001)
-            stack.callback(server.client.close)
-            return server
-
-        yield made
+    return lambda **access: Server(Access(chat.endpoint, **access), first_wait_seconds=0.001)
 
 
 def _ask(server: Server) -> str:
