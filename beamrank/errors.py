@@ -53,6 +53,12 @@ class TemporaryError(BeamrankError):
     exit_code = 75
 
 
+class LeftOpenError(TemporaryError):
+    """A shard cannot be done now, such as where a server does not answer: it is left open for the
+    next run, and others are done.
+    """
+
+
 class DataError(BeamrankError):
     """Input data is invalid."""
 

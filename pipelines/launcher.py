@@ -39,6 +39,7 @@ from pipelines.console.progress import (
     at_most_every,
     duration,
 )
+from pipelines.console.tables import left_open_words
 from pipelines.passes import Jobs
 from pipelines.plan.reuse import Reuse
 from pipelines.runners import dataflow
@@ -143,7 +144,7 @@ class Launcher:
         self._started = True
         sealed = folder.seal(stage.name, digests)
         if sealed is None:
-            raise incomplete(stage.name, len(digests) - len(folder.receipts(digests)))
+            raise incomplete(stage.name, folder, by_shard)
         self._note_done(stage.name, len(tasks), start)
         return self._accept(stage, sealed)
 
@@ -422,9 +423,15 @@ class Launcher:
         self.console.warn(f"{text}; their docs are left out (see {rejects})")
 
 
-def incomplete(stage: str, shards: int, of: str = "") -> TemporaryError:
-    """The error of a stage that ended without some shards."""
+def incomplete(
+    stage: str, folder: StageFolder, digests: Mapping[int, str], of: str = ""
+) -> TemporaryError:
+    """The error of a stage that ended without some shards, with the reasons of those that were left
+    open.
+    """
+    missing = len(digests) - len(folder.receipts(digests))
+    reasons = "".join(f"; {words}" for words in left_open_words(folder.left_open(digests)))
     return TemporaryError(
-        f"{stage} ended with {counted(shards, 'shard')}{of} missing: run the same command again to "
-        "complete it"
+        f"{stage} ended with {counted(missing, 'shard')}{of} missing{reasons}: run the same "
+        "command again to complete it"
     )

@@ -101,7 +101,7 @@ class ShareLauncher(Launcher):
         receipts = self._of_stages[stage.name] = folder.receipts(digests)
         of = f" of --only {self.share}"
         if len(receipts) < len(digests):
-            raise incomplete(stage.name, len(digests) - len(receipts), of)
+            raise incomplete(stage.name, folder, digests, of)
         self._note_done(stage.name, len(tasks), start, of)
         folder.sweep(tuple(digests.values()))
         if stage.corpus_digest is not None:

@@ -30,6 +30,7 @@ from beamrank.formats.topic_table import TopicTable
 from beamrank.storage.documents import parse_json, validated
 from beamrank.storage.row_files import open_rows, read_row, write_rows
 from beamrank.storage.stores import StoreSettings
+from models.stages import calls
 from models.stages.attempt import Outcome, run_shard
 from models.stages.base import Stage
 
@@ -158,11 +159,11 @@ class InferenceMetrics:
 
     def add(self, outcome: Outcome) -> None:
         """Counts a shard that was run, and the models that were loaded for it."""
-        inferences = outcome.receipt.counts.get("inferences", 0) if outcome.ran else 0
-        if inferences:
+        receipt = outcome.receipt if outcome.ran else None
+        if receipt is not None and (inferences := receipt.counts.get("inferences", 0)):
             self._inferences.inc(inferences)
             self._batch_size.update(inferences)
-            self._batch_latency.update(round(outcome.receipt.seconds * 1e6))
+            self._batch_latency.update(round(receipt.seconds * 1e6))
         for load in outcome.loads:
             self._load_latency.update(round(load.seconds * 1e3))
             self._model_bytes.update(load.weights_bytes)
@@ -181,17 +182,24 @@ class RunShardFn(StorageDoFn):
         self._shards = Metrics.counter("beamrank", "shards")
         self._inference = InferenceMetrics()
 
+    def setup(self) -> None:
+        super().setup()
+        calls.start()
+
     def process(self, shard: int) -> Iterator[int]:
         """Yields the number of a shard that has a receipt."""
         with self._failures(), ONE_CALL_AT_A_TIME:
             outcome = run_shard(self._stage, self._file.read(shard))
-        yield self._count(outcome)
+        yield from self._count(outcome)
 
-    def _count(self, outcome: Outcome) -> int:
-        """The shard's number, counted in this thread, which alone has the runner's metrics."""
+    def _count(self, outcome: Outcome) -> Iterator[int]:
+        """The number of a shard with a receipt, counted in this thread, which alone has the
+        runner's metrics.
+        """
         self._inference.add(outcome)
-        self._shards.inc()
-        return outcome.receipt.shard
+        if outcome.receipt is not None:
+            self._shards.inc()
+            yield outcome.receipt.shard
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -220,16 +228,16 @@ class RunShardsFn(RunShardFn):
             run = partial(run_shard, self._stage, self._file.read(shard))
         self._started.append(self._pool.submit(run))
         if len(self._started) == self._stage.shards_at_a_time:
-            yield self._wait()
+            yield from self._wait()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         while self._started:
-            yield GlobalWindows.windowed_value(self._wait())
+            yield from map(GlobalWindows.windowed_value, self._wait())
 
     def teardown(self) -> None:
         self._pool.shutdown()
 
-    def _wait(self) -> int:
+    def _wait(self) -> Iterator[int]:
         with self._failures():
             outcome = self._started.popleft().result()
         return self._count(outcome)

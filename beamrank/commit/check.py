@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beamrank.commit import listing
+from beamrank.commit.asked import read_answer
 from beamrank.commit.plan import (
     EngineVersionError,
     Plan,
@@ -125,6 +126,9 @@ def _verify_top(output: str, result: Verification) -> list[StageRecord]:
         result.findings.append(Finding(listing.CURRENT, "does not name an existing plan", _AGAIN))
     for entry in entries:
         result.findings += _own_content(output, entry)
+        if entry.kind is listing.ANSWER and read_answer(storage.join(output, entry.path)) is None:
+            again = "delete it: the next run asks again"
+            result.findings.append(Finding(entry.path, "the answer is corrupted", again))
     result.count([entry.state.size_bytes for entry in entries])
     return list(stages.values())
 
@@ -207,7 +211,7 @@ def _verify_stage(
         path: entry
         for path, entry in entries.items()
         if not entry.temporary
-        and (entry.kind not in (listing.PART, listing.WORKING) or path in named)
+        and (entry.kind not in (listing.PART, listing.WORKING, listing.OPEN) or path in named)
     }
     for entry in files.values():
         result.findings += _own_content(url, entry, f"{stage.name}/")
@@ -313,6 +317,7 @@ def find_garbage(output: str, now: float, least_age_seconds: float) -> list[Garb
     named: set[str] = set()
     for name in names:
         named |= _named(storage.join(output, name), folders[name], current, plans, idle[name])
+    in_parts = _asked_by_sealed(current)
     garbage = []
     for name, entries in folders.items():
         for entry in entries:
@@ -323,6 +328,8 @@ def find_garbage(output: str, now: float, least_age_seconds: float) -> list[Garb
                 and (idle[name] or not entry.kind.while_idle)
             ):
                 reason = None if entry.name in named or _names(plans, entry) else entry.kind.unused
+                if entry.kind is listing.ANSWER and entry.digest in in_parts:
+                    reason = "a part of a sealed stage holds this answer"
             if reason is not None and is_old(entry.state):
                 path = storage.join(name, entry.path) if name else entry.path
                 garbage.append(Garbage(path, entry.state.size_bytes, reason))
@@ -340,9 +347,9 @@ def _values(plan: str) -> dict[str, Any]:
 
 
 def _names(plans: str, entry: listing.Entry) -> bool:
-    """Whether a plan names a file, or the corpus of a report."""
+    """Whether a plan names a file, the corpus of a report, or the stage of an answer."""
     return f'"{entry.name}"' in plans or (
-        entry.kind is listing.SCAN and f'"{entry.digest}' in plans
+        entry.kind in (listing.SCAN, listing.ANSWER) and f'"{entry.digest}' in plans
     )
 
 
@@ -381,6 +388,13 @@ def _named(
         *(receipt.rejects_file for receipt in kept),
         *(report.rejects_file for report in reports),
     }
+
+
+def _asked_by_sealed(current: Plan) -> set[str]:
+    """Names the answers (`StageRecord.asks`) of the current plan's stages that are all sealed."""
+    asking = [stage for stage in current.stages if stage.asks]
+    is_open = {stage.asks for stage in asking if current.manifest(stage.name) is None}
+    return {stage.asks for stage in asking} - is_open
 
 
 def _to_resume(current: Plan, name: str) -> set[str] | None:

@@ -17,9 +17,12 @@ from beamrank.storage.digested import FileState, file_states
 from beamrank.storage.documents import SHORT, digest
 from beamrank.storage.local_files import final_name
 
-RECEIPTS, SCANS, MACHINES, RUNS = "receipts", "scans", "machines", "runs"
+RECEIPTS, SCANS, MACHINES, RUNS, ASKED = "receipts", "scans", "machines", "runs", "asked"
 REPORT, CALIBRATION, TRAINING, DEPTHS = "report", "calibration", "training", "duo-depths"
-FOLDERS = (RECEIPTS, SCANS, MACHINES, RUNS, REJECTS, LOGS, REPORT, CALIBRATION, TRAINING, DEPTHS)
+FOLDERS = (
+    *(RECEIPTS, SCANS, MACHINES, RUNS, ASKED, REJECTS),
+    *(LOGS, REPORT, CALIBRATION, TRAINING, DEPTHS),
+)
 """All folders below an output or below a stage's folder, but for those of a run's stages."""
 MEASURES, PER_QUERY = "measures.json", "per-query.parquet"
 SCORES = "scores.parquet"
@@ -86,6 +89,7 @@ REJECT = Kind(
     "rows that no plan, no receipt and no report on a corpus names",
     while_idle=True,
 )
+ANSWER = Kind("{digest}[0-9a-f]{{20}}.json", ASKED, unused="no plan asks for this answer")
 PART = Kind("part-{number}-{digest}.parquet", unused="no receipt that is kept names this part")
 RECEIPT = Kind(
     "{number}-{digest}.json", RECEIPTS, unused="no manifest and no run to resume names this receipt"
@@ -93,6 +97,7 @@ RECEIPT = Kind(
 WORKING = Kind(
     "working-{number}-{digest}.json", RECEIPTS, unused="left by a killed attempt at a shard"
 )
+OPEN = Kind("open-{number}-{digest}.json", RECEIPTS, unused="says why a shard was left open once")
 MANIFEST = Kind("manifest-{digest}.json")
 NEEDED = Kind(
     "needed-{job}-{job}-{number}-{digest}.bin",
@@ -112,8 +117,8 @@ SCAN = Kind(
     unused="a report on a corpus that no plan reads",
     while_idle=True,
 )
-_OF_OUTPUT = (PLAN, POINTER, LAUNCHER, RETRY, SHARDS, MACHINE, REJECT)
-_OF_STAGE = (PART, RECEIPT, WORKING, MANIFEST, NEEDED, TASKS, SCAN)
+_OF_OUTPUT = (PLAN, POINTER, LAUNCHER, RETRY, SHARDS, MACHINE, REJECT, ANSWER)
+_OF_STAGE = (PART, RECEIPT, WORKING, OPEN, MANIFEST, NEEDED, TASKS, SCAN)
 
 
 # In a document: the name of a file of `rejects/`; empty where no row was rejected.
@@ -148,15 +153,21 @@ class Entry:
 
 
 def list_output(output: str) -> list[Entry]:
-    """Our files at the top of an output, where a user may keep others, and those on its machines
-    and rejected rows.
+    """Our files at the top of an output, where a user may keep others, and those on its machines,
+    rejected rows and kept answers.
     """
     top = [entry for entry in list_folder(output, kinds=_OF_OUTPUT) if entry.kind is not None]
     return [
         *top,
         *list_folder(output, MACHINES, _OF_OUTPUT),
         *list_folder(output, REJECTS, _OF_OUTPUT),
+        *list_answers(output),
     ]
+
+
+def list_answers(output: str) -> list[Entry]:
+    """The answers that stages keep in an output."""
+    return list_folder(output, ASKED, _OF_OUTPUT)
 
 
 def list_stage(url: str) -> list[Entry]:
@@ -193,6 +204,13 @@ def list_folder(url: str, folder: str = "", kinds: Sequence[Kind] = _OF_STAGE) -
 def manifest_name(shard_digests: Sequence[str]) -> str:
     """The name of the manifest that seals these shards."""
     return MANIFEST.name(digest(shard_digests))
+
+
+def asked_name(score_digest: str, key: str) -> str:
+    """The name of a kept answer, given the digest of what decides all answers of its stage and 20
+    digits for the question.
+    """
+    return f"{score_digest[:SHORT]}{key}.json"
 
 
 def needed_prefix(shard_digests: Sequence[str], what: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from pydantic import Field, TypeAdapter
 
 from beamrank.commit import listing
+from beamrank.commit.working import LeftOpen
 from beamrank.errors import ReceiptError
 from beamrank.machine import Machine, describe_machine
 from beamrank.storage import files as storage
@@ -106,11 +107,11 @@ def record_machine(output: str) -> str:
     url = storage.join(output, listing.MACHINES, listing.MACHINE.name(name))
     # At a store, a request of a process and not of each of its shards. A local output may be
     # deleted and made again.
-    (_publish_once if storage.is_remote(url) else storage.publish_content)(url, content)
+    (_publish_in_process if storage.is_remote(url) else storage.publish_content)(url, content)
     return name
 
 
-_publish_once = cache(storage.publish_content)
+_publish_in_process = cache(storage.publish_content)
 
 
 def read_machine(output: str, name: str) -> Machine | None:
@@ -166,7 +167,11 @@ def why_broken(receipt: Receipt | None, shard_digest: str, sizes: Mapping[str, i
     return None
 
 
-def _published(url: str, document: _Document, read: Callable[[], _Document | None]) -> _Document:
+def _by_shard(shard_digests: ShardDigests) -> Mapping[int, str]:
+    return shard_digests if isinstance(shard_digests, Mapping) else dict(enumerate(shard_digests))
+
+
+def publish_once(url: str, document: _Document, read: Callable[[], _Document | None]) -> _Document:
     """Publishes a document, and returns the valid one: another process's if that was first."""
     if not storage.publish(url, document.to_json()):
         first = read()
@@ -264,13 +269,28 @@ class StageFolder:
         )
         storage.publish_content(self.part_url(receipt), content)
         url = self._receipt_url(shard, shard_digest)
-        return _published(url, receipt, partial(self.receipt, shard, shard_digest))
+        return publish_once(url, receipt, partial(self.receipt, shard, shard_digest))
 
     def receipts(self, shard_digests: ShardDigests) -> dict[int, Receipt]:
         """The valid receipts: they parse, their digest is the shard's, and their part exists with
         its size.
         """
         return self._read(shard_digests)[0]
+
+    def leave_open(self, shard: int, shard_digest: str, reason: str) -> None:
+        """Records why an attempt left a shard open."""
+        url = storage.join(self._receipts_url, listing.OPEN.name(shard_digest, shard))
+        storage.replace(url, LeftOpen(shard, reason, time.time()).to_json())
+
+    def left_open(self, shard_digests: ShardDigests) -> list[LeftOpen]:
+        """The shards that were left open and have no receipt, in their order."""
+        present = storage.sizes_bytes(self._receipts_url)
+        names = [
+            listing.OPEN.name(shard_digest, shard)
+            for shard, shard_digest in _by_shard(shard_digests).items()
+            if listing.RECEIPT.name(shard_digest, shard) not in present
+        ]
+        return LeftOpen.read(self._receipts_url, list(filter(present.__contains__, names)))
 
     def discard_broken(self, shard_digests: ShardDigests) -> dict[int, Receipt]:
         """Removes invalid receipts, so that shards are redone and counts of names are right;
@@ -285,9 +305,7 @@ class StageFolder:
     def _read(self, shard_digests: ShardDigests) -> tuple[dict[int, Receipt], dict[str, str]]:
         """The valid receipts, and the URLs of the others with what is wrong with them."""
         present = storage.sizes_bytes(self._receipts_url)
-        of_shards = (
-            shard_digests if isinstance(shard_digests, Mapping) else dict(enumerate(shard_digests))
-        )
+        of_shards = _by_shard(shard_digests)
         names = {
             listing.RECEIPT.name(shard_digest, shard): shard
             for shard, shard_digest in of_shards.items()
@@ -390,7 +408,7 @@ class StageFolder:
         manifest = self._of_receipts(stage, shard_digests)
         if manifest is not None:
             url = self._manifest_url(shard_digests)
-            manifest = _published(url, manifest, partial(self.manifest, shard_digests))
+            manifest = publish_once(url, manifest, partial(self.manifest, shard_digests))
         return manifest
 
     def sweep(self, shard_digests: tuple[str, ...]) -> None:

@@ -39,6 +39,8 @@ class StageRecord:
             in pairs; 0 for a stage without a model.
         waits_for: the one of `inputs` whose parts must all be there before any of its shards, such
             as the gaps of `--deepen`; empty for none.
+        asks: names the answers that it keeps (`beamrank.commit.asked`); empty where it asks for
+            none.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -56,6 +58,7 @@ class StageRecord:
     scan_digest: str | None = None
     input_docs: int = 0
     waits_for: str = ""
+    asks: str = ""
 
 
 def described(schema: Any) -> tuple[tuple[str, str], ...]:

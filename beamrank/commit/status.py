@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from beamrank.commit.listing import (
+    OPEN,
     PART,
     RECEIPT,
     RECEIPTS,
     RETRY,
     WORKING,
     Entry,
+    list_answers,
     list_folder,
     list_stage,
 )
@@ -21,7 +23,7 @@ from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt, why_broken
 from beamrank.commit.scans import ScanReport, read_scans
 from beamrank.commit.stage import StageRecord
-from beamrank.commit.working import Working
+from beamrank.commit.working import LeftOpen, Working
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Document, Seconds, sha256
 
@@ -116,6 +118,9 @@ class StageStatus:
 
     Attributes:
         at_work: what the attempts at other shards told in the last five minutes.
+        left_open: the shards without a receipt that an attempt left open, and why.
+        kept_answers: how many answers to the stage are kept in the output until its parts hold
+            them; those of all stages with the same `score_keys`.
         eta_seconds: how long the rest takes at the pace of the last finished shards; 0 if all are
             done, None while none is.
         elapsed_seconds: how long the stage has been running; None if it is not.
@@ -134,6 +139,8 @@ class StageStatus:
     shards: int
     done: int
     at_work: tuple[Working, ...]
+    left_open: tuple[LeftOpen, ...]
+    kept_answers: int
     bad_rows: int
     eta_seconds: float | None
     elapsed_seconds: float | None
@@ -226,6 +233,8 @@ def _stage_status(
         shards=len(plan.shards),
         done=len(done),
         at_work=_read_work(plan.folder(stage.name).url, receipts, now) if left else (),
+        left_open=_left_open(plan.folder(stage.name).url, receipts) if left else (),
+        kept_answers=_kept_answers(plan.output, stage.asks) if stage.asks else 0,
         bad_rows=sum(receipt.bad_rows for receipt in done) + scan.bad_rows,
         eta_seconds=eta,
         elapsed_seconds=elapsed,
@@ -238,6 +247,19 @@ def _stage_status(
         padding_share=round(1 - tokens / padded, 4) if padded else None,
         retries=tuple(retry.reason for retry in retries if retry.stage == stage.name),
     )
+
+
+def _left_open(folder: str, receipts: Mapping[int, Receipt]) -> tuple[LeftOpen, ...]:
+    names = [
+        entry.name
+        for entry in list_folder(folder, RECEIPTS)
+        if entry.is_complete(OPEN) and entry.number not in receipts
+    ]
+    return tuple(LeftOpen.read(storage.join(folder, RECEIPTS), names))
+
+
+def _kept_answers(output: str, asks: str) -> int:
+    return sum(entry.digest == asks for entry in list_answers(output))
 
 
 def _read_work(folder: str, receipts: Mapping[int, Receipt], now: float) -> tuple[Working, ...]:

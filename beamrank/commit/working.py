@@ -1,5 +1,5 @@
 """A shard at work: its stage counts the inputs that are done, and once a minute a file beside the
-receipts tells others.
+receipts tells others. A shard that was left open has such a file too.
 """
 
 import logging
@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any
 
 from beamrank.storage import files as storage
-from beamrank.storage.documents import Count, Document
+from beamrank.storage.documents import Count, Document, Seconds
 
 TELL_SECONDS = 60.0
 _log = logging.getLogger(__name__)
@@ -24,6 +24,15 @@ class Working(Document):
     shard: Count
     done: Count
     inputs: Count
+
+
+@dataclass(frozen=True)
+class LeftOpen(Document):
+    """Why and when an attempt left a shard open: see `beamrank.errors.LeftOpenError`."""
+
+    shard: Count
+    reason: str
+    left_seconds: Seconds
 
 
 class Work:

@@ -58,14 +58,14 @@ def by_shard(
     """Cuts rows into one batch a shard, by the shards of the rows of each batch: small batches are
     mostly headers.
     """
-    if not batches:
+    if not any(map(len, batches)):
         return
     shard_of = np.concatenate(shards)
     order = np.argsort(shard_of, kind="stable")
-    table = pa.Table.from_batches(batches).combine_chunks().to_batches()[0].take(pa.array(order))
+    rows = pa.concat_batches(batches).take(pa.array(order))
     numbers, starts = np.unique(shard_of[order], return_index=True)
     for shard, start, end in zip(numbers, starts, [*starts[1:], len(order)], strict=True):
-        yield int(shard), table.slice(start, end - start)
+        yield int(shard), rows.slice(start, end - start)
 
 
 def join_shard(

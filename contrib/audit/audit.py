@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder, read_machine
 from beamrank.commit.shards import ShardTask
-from beamrank.errors import PreflightError
+from beamrank.errors import LeftOpenError, PreflightError
 from beamrank.machine import Machine, describe_machine, is_cuda
 from beamrank.storage import files as storage
 from beamrank.storage.documents import digest
@@ -125,6 +125,9 @@ def audit_stage(
                 record, shard, [manifests[name].receipts[shard] for name in record.inputs]
             )
             again = run_shard(stage, replace(task, folder=computed)).receipt
+            if again is None:
+                (left,) = computed.left_open({shard: task.digest})
+                raise LeftOpenError(f"shard {shard} was not computed again: {left.reason}")
             then = read_machine(plan.output, stored.machine)
             alike = _alike(then, here, stage, (stored, again))
             if not alike and not stage.ranks:

@@ -15,10 +15,9 @@ from weakref import finalize
 
 from pydantic import BaseModel, Field, TypeAdapter
 
-from beamrank.errors import BeamrankError, PreflightError
+from beamrank.errors import BeamrankError, LeftOpenError, PreflightError
 from beamrank.storage.urls import shown_message
 from contrib.listwise.prompt import Messages
-from models.stages.compute import LeaveOpen
 
 MOST_TRIES = 6
 MOST_SECONDS = 600.0
@@ -147,7 +146,7 @@ class Server:
         """The answer to a prompt.
 
         Raises:
-            LeaveOpen: the server did not answer, or the quota is spent.
+            LeftOpenError: the server did not answer, or the quota is spent.
             BeamrankError: it refused the request.
         """
         request = {
@@ -167,7 +166,7 @@ class Server:
                 first = first or now
                 wait = max(again.wait_seconds, self._first_wait * 2 ** (tries - 1))
                 if tries == MOST_TRIES or now + wait - first > MOST_SECONDS:
-                    raise LeaveOpen(
+                    raise LeftOpenError(
                         f"{self.access.host} {again}; it was asked {tries} times in "
                         f"{now - first:.0f} s"
                     ) from again
@@ -200,7 +199,7 @@ class Server:
         if status == httpx.codes.OK:
             return _reply(response.content)
         if {failure.get("code"), failure.get("type")} & {*_SPENT}:
-            raise LeaveOpen(f"{self.access.host} {said}")
+            raise LeftOpenError(f"{self.access.host} {said}")
         if status in _AGAIN or status >= httpx.codes.INTERNAL_SERVER_ERROR:
             wait = _wait_seconds(response.headers.get("Retry-After", ""))
             raise _Again(said, wait, of_all=status == httpx.codes.TOO_MANY_REQUESTS)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -106,7 +106,7 @@ class RankLists(Stage):
     # At least.
     input_docs = 2
     any_processor = True
-    asks: ClassVar[bool] = True
+    asks = True
 
     model: Annotated[str, Key("{own_name}.model")]
     template: Annotated[str, Key("{own_name}.template")]
@@ -162,13 +162,10 @@ class RankLists(Stage):
     def compute(self, inputs: ShardInputs) -> Computed:
         topics, server = list(self._topics(inputs)), inputs.opened(self.open)
         windows = sum(len(self._windows(len(topic.doc_ids))) for topic in topics)
-        work = shard_at_work()
-        work.add(0, windows)
+        shard_at_work().add(0, windows)
 
         def ask(topic: _Topic, docs: Places) -> Places:
-            answer = self._ask(inputs, topic, docs, partial(self._call, server))
-            work.add(1)
-            return answer
+            return self._ask(inputs, topic, docs, partial(self._call, server))
 
         most = self.requests_at_once
         with ThreadPoolExecutor(most) as pool, ThreadPoolExecutor(most) as of_windows:
@@ -178,14 +175,12 @@ class RankLists(Stage):
             rows = [topic.row(order) for topic, order in zip(topics, ordered, strict=True)]
         requests = [(topic, request) for topic in topics for request in topic.requests]
         failed = [pair for pair in requests if pair[1].again and not pair[1].answer["order"]]
-        made = inputs.counts["requests"] + inputs.counts["kept"]
         counts = Counter(
             {
                 "queries": len(topics),
                 "windows": windows,
                 "unparsed": len(failed),
-                "inferences": made,
-                "reused": len(requests) - made,
+                "inferences": inputs.counts["requests"] + inputs.counts["kept"],
             }
         )
         for _, request in requests:

@@ -94,7 +94,8 @@ def prepare_pairs(
 
     def keys() -> Sequence[bytes]:
         contents = Contents.of(tokens, instructed=False)
-        return _pair_keys(contents, docs.queries, docs.docs, first, second, limits.max_length)
+        most_tokens = limits.max_length * compared.template.doc_parts
+        return _pair_keys(contents, docs.queries, docs.docs, first, second, most_tokens)
 
     return Prepared(compared.inputs(first[rows], second[rows]), inverse, keys, finish)
 

@@ -53,9 +53,7 @@ class Scores:
         return {name: value for name, value in vars(self).items() if name != "log_odds"}
 
 
-def no_scores(inferences: int) -> Scores:
-    """As if so many inputs had been scored: zeros."""
-    return Scores(np.zeros(inferences, np.float32), inferences, 0, 0, 0)
+NO_SCORES = Scores(np.zeros(0, np.float32), 0, 0, 0, 0)
 
 
 @dataclass(frozen=True)

@@ -120,14 +120,9 @@ def _read_shard(table: pa.Table) -> ShardTokens:
     )
 
 
-def number_texts(
-    tokens: Tokens, starts: Lengths, kept: Lengths, numbers: dict[bytes, int] | None = None
-) -> Lengths:
-    """int64[n] numbers of the texts `tokens[start : start + kept]`: equal where the texts are.
-
-    `numbers` holds those of texts that were numbered before, and receives the new ones.
-    """
-    numbers = {} if numbers is None else numbers
+def number_texts(tokens: Tokens, starts: Lengths, kept: Lengths) -> Lengths:
+    """int64[n] numbers of the texts `tokens[start : start + kept]`: equal where the texts are."""
+    numbers = dict[bytes, int]()
     texts = zip(starts.tolist(), (starts + kept).tolist(), strict=True)
     found = (numbers.setdefault(tokens[start:end].tobytes(), len(numbers)) for start, end in texts)
     return np.fromiter(found, dtype=np.int64, count=len(starts))

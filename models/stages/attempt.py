@@ -18,14 +18,18 @@ import pyarrow.compute as pc
 
 from beamrank import logs
 from beamrank.commit import working
+from beamrank.commit.asked import KeptAnswers
 from beamrank.commit.listing import RECEIPTS, WORKING
 from beamrank.commit.receipts import Receipt, arithmetic_digest
 from beamrank.commit.shards import ShardTask
-from beamrank.errors import BeamrankError
+from beamrank.errors import BeamrankError, LeftOpenError
 from beamrank.machine import describe_machine
 from beamrank.storage import files as storage
 from beamrank.storage.digested import reread
+from beamrank.storage.documents import digest
+from beamrank.storage.urls import hide_credentials
 from models.scoring.answers import CONTENTS, Answers
+from models.stages import calls
 from models.stages.base import Stage
 from models.stages.compute import ShardInputs
 from models.stages.core import open_record
@@ -74,9 +78,11 @@ def _progressing(task: ShardTask) -> Iterator[None]:
 
 
 class Outcome(NamedTuple):
-    """A shard's receipt, whether it was run for it, and the models that were loaded meanwhile."""
+    """A shard's receipt, None where it was left open; whether it was run for it, and the models
+    that were loaded meanwhile.
+    """
 
-    receipt: Receipt
+    receipt: Receipt | None
     ran: bool
     loads: Sequence[ModelLoad] = ()
 
@@ -98,6 +104,10 @@ def attempt(task: ShardTask, commit: Callable[[], Receipt]) -> Outcome:
         _log.info("started")
         try:
             receipt = commit()
+        except LeftOpenError as error:
+            _log.warning("left open: %s", error)
+            task.folder.leave_open(task.shard, task.digest, hide_credentials(str(error)))
+            return Outcome(None, ran=False)
         except Exception:
             _log.exception("failed")
             raise
@@ -114,7 +124,11 @@ def shard_inputs(stage: Stage, task: ShardTask) -> ShardInputs:
     read = cache(lambda name: parts[name].read())
     inputs = ShardInputs(task.shard, read, task.topics, task.rows)
     if task.reusable:
-        inputs.earlier = _earlier(stage, task, inputs)
+        earlier = _earlier(stage, task, inputs)
+        inputs.earlier = list(earlier) if stage.asks else earlier
+    if stage.asks:
+        output = storage.parent(task.folder.url)
+        inputs.kept = KeptAnswers(output, digest(stage.score_keys), task.digest)
     return inputs
 
 
@@ -123,7 +137,7 @@ def _compute_and_commit(stage: Stage, task: ShardTask) -> Receipt:
     start = time.monotonic()
     computed = stage.compute(inputs)
     seconds = time.monotonic() - start - inputs.opening_seconds
-    counts = {**computed.counts, **inputs.unused}
+    counts = {**computed.counts, **inputs.counts}
     return computed._replace(counts=counts).commit(task, seconds)
 
 
@@ -148,20 +162,22 @@ def _earlier(stage: Any, task: ShardTask, inputs: ShardInputs) -> Iterator[Answe
                 yield answers
                 continue
         _log.warning("%s is not reused: %s", part.scores.url, reason)
-        inputs.unused[count] += 1
+        inputs.counts[count] += 1
 
 
 def shards_here(stage: Stage, tasks: Sequence[ShardTask]) -> Iterator[int]:
     """Does the shards in this process, and yields the number of each that has a receipt."""
+    calls.start()
     with ThreadPoolExecutor(stage.shards_at_a_time) as pool:
         for outcome in pool.map(partial(run_shard, stage), tasks):
-            yield outcome.receipt.shard
+            if outcome.receipt is not None:
+                yield outcome.receipt.shard
 
 
 def gather_shard(scatter: Scatter, task: ShardTask, rows: Sequence[pa.RecordBatch]) -> int:
     """The number of a shard once it has a receipt, also in the folders beside the stage's."""
-    for folder, digest in ((task.folder, task.digest), *task.beside):
-        own = replace(task, folder=folder, digest=digest)
+    for folder, shard_digest in ((task.folder, task.digest), *task.beside):
+        own = replace(task, folder=folder, digest=shard_digest)
         attempt(own, partial(scatter.gather, own, rows))
     return task.shard
 

@@ -28,7 +28,7 @@ from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import Lengths
 from beamrank.ranking.rankings import Rankings, received
 from beamrank.ranking.variants import Depths, Variants
-from beamrank.storage.documents import adapter, validated
+from beamrank.storage.documents import SHORT, adapter, digest, validated
 from models.scoring.answers import Answers
 from models.stages.compute import Computed, ShardInputs
 from models.stages.planning import Planning
@@ -94,6 +94,8 @@ class Stage(ABC):
     worker: ClassVar[Worker] = Worker.CPU
     input_docs: ClassVar[int] = 0
     """How many docs an input of its model has; 0 for a stage without one."""
+    asks: ClassVar[bool] = False
+    """Whether it asks for answers that cost money (`ShardInputs.ask`)."""
     any_processor: ClassVar[bool] = False
     """Whether it also reuses answers of different kinds of machines, whose last digits differ."""
 
@@ -249,6 +251,7 @@ class Stage(ABC):
             scan_digest=self.scan_digest,
             input_docs=self.input_docs,
             waits_for=self.waits_for,
+            asks=digest(self.score_keys)[:SHORT] if self.asks else "",
         )
 
     @classmethod

@@ -19,7 +19,7 @@ from beamrank.ranking.input_layout import TEXTS, InputLimits, InputTemplate, Tru
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
 from models.scoring.answers import Answered
 from models.scoring.backends.registry import Device, choose_kernel, find_backend, resolve_backend
-from models.scoring.engine import Prepared, ScoringEngine, no_scores
+from models.scoring.engine import NO_SCORES, Prepared, ScoringEngine
 from models.stages.base import Key, Stage, Worker
 from models.stages.compute import Computed, ShardInputs
 from models.stages.planning import Planning, threads_of
@@ -207,7 +207,7 @@ class ModelStage(Stage):
         read = nullcontext() if inputs.model else inputs.opened(self.resolved).unchanged()
         with read:
             answered = self.answered(inputs)
-            scores = no_scores(0)
+            scores = NO_SCORES
             if len(answered.rest):
                 scores = (inputs.model or inputs.opened(self.open)).score(answered.rest)
         part, counts = answered.finish(scores)
@@ -219,8 +219,7 @@ class ModelStage(Stage):
         return checkpoint
 
     def count(self, inputs: ShardInputs) -> int:
-        answered = self.answered(inputs)
-        return answered.finish(no_scores(len(answered.rest)))[1].inferences
+        return len(self.answered(inputs).rest)
 
     def answered(self, inputs: ShardInputs) -> Answered:
         """The inputs of a shard, with what earlier parts answer."""

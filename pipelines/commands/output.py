@@ -25,7 +25,7 @@ from pipelines.commands.arguments import (
     option,
 )
 from pipelines.console.progress import ConsoleProgress, duration
-from pipelines.console.tables import cost_words
+from pipelines.console.tables import cost_words, left_open_words
 from pipelines.console.terminal import write_error, write_line
 
 _HOUR_SECONDS = 3600.0
@@ -64,6 +64,9 @@ def _facts(stage: StageStatus) -> Iterator[str]:
             sum(getattr(work, name) for work in stage.at_work) for name in ("done", "inputs")
         )
         yield f"{done:,} of {inputs:,} inputs of {counted(len(stage.at_work), 'shard')} at work"
+    yield from left_open_words(stage.left_open)
+    if stage.kept_answers:
+        yield counted(stage.kept_answers, "kept answer")
     if stage.elapsed_seconds is not None:
         yield f"elapsed {duration(stage.elapsed_seconds)}"
     if stage.finished or stage.eta_seconds is None:

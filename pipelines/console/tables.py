@@ -4,6 +4,7 @@ that score worse.
 
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,11 +16,12 @@ from rich.text import Text
 
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.status import StageStatus
+from beamrank.commit.working import LeftOpen
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.significance import SIGNIFICANT, Loss, find_losses
 from beamrank.evaluation.tables import FORMATS, MEAN, P_VALUE, Cell, Column, Table, shown
 from beamrank.formats.excluded import OWN_SHARE
-from beamrank.notes import Progress, counted
+from beamrank.notes import Progress, counted, first_few
 from beamrank.storage.urls import printable
 from pipelines.console.progress import PrintableConsole
 from pipelines.console.terminal import write_line
@@ -179,6 +181,15 @@ def cost_words(stage: StageStatus) -> Iterator[str]:
         yield f"{stage.tokens:,} tokens ({stage.padding_share:.1%} padding)"
     if stage.retries:
         yield f"started again {counted(len(stage.retries), 'time')} ({'; '.join(stage.retries)})"
+
+
+def left_open_words(shards: Iterable[LeftOpen]) -> Iterator[str]:
+    """The shards that were left open for each reason."""
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for left in shards:
+        numbers[left.reason].append(left.shard)
+    for reason, some in numbers.items():
+        yield f"shards left open: {first_few(some)} ({reason})"
 
 
 def count_lines(manifest: Manifest) -> Iterator[str]:

@@ -40,7 +40,9 @@ def attempt(plan: Plan, shard: int, count: Callable[[], None]) -> Receipt:
         count()
         return task.commit(shard_table(plan, "mono", shard), seconds=1.0, counts={})
 
-    return worker.attempt(task, run).receipt
+    receipt = worker.attempt(task, run).receipt
+    assert receipt is not None
+    return receipt
 
 
 class Worker(NamedTuple):

@@ -27,6 +27,7 @@ class SlowStage:
 
     inputs = ()
     shards_at_a_time = 1
+    asks = False
 
     def compute(self, inputs: ShardInputs) -> Computed:
         _running.append(threading.get_ident())
@@ -42,6 +43,7 @@ class OverlappedStage:
     """
 
     inputs = ()
+    asks = False
     shards_at_a_time = 3
 
     def __init__(self, shards: int, broken: int | None = None) -> None:

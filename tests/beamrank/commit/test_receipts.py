@@ -261,7 +261,7 @@ def test_machine_that_was_damaged_or_deleted_is_unknown(tmp_path):
     path.unlink()
     assert machines.read_machine(str(tmp_path), name) is None
     # What a later process does.
-    machines._publish_once.cache_clear()
+    machines._publish_in_process.cache_clear()
     assert machines.record_machine(str(tmp_path)) == name
     assert machines.read_machine(str(tmp_path), name) == describe_machine()
     assert (

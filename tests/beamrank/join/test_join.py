@@ -86,6 +86,8 @@ def test_rows_of_docs_are_cut_by_shard_in_their_order() -> None:
         (shard, [row for each, row in rows if each == shard]) for shard in (0, 1, 2, 3, 4, 7)
     ]
     assert list(by_shard([], [])) == []
+    # A unit of a given run of which no row is of an open shard.
+    assert list(by_shard([first.slice(0, 0)] * 2, [np.array([], np.uint32)] * 2)) == []
 
 
 def test_candidates_of_a_corpus_are_found_by_query_and_doc() -> None:

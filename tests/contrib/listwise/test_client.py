@@ -8,11 +8,10 @@ from email.utils import formatdate
 
 import pytest
 
-from beamrank.errors import BeamrankError, PreflightError
+from beamrank.errors import BeamrankError, LeftOpenError, PreflightError
 from contrib.listwise import client
 from contrib.listwise.client import MOST_TRIES, Access, Server
 from contrib.listwise.prompt import RANK_ZEPHYR, Window
-from models.stages.compute import LeaveOpen
 from tests.support.services.chat_server import (
     BUSY,
     GONE,
@@ -89,7 +88,7 @@ def test_what_may_succeed_later_is_asked_again(chat, ask_of, fault):
 
 def test_server_that_is_gone_leaves_the_shard_open_after_six_tries(chat, ask_of):
     chat.faults.extend([GONE] * 9)
-    with pytest.raises(LeaveOpen, match=rf"127\.0\.0\.1 .* {MOST_TRIES} times"):
+    with pytest.raises(LeftOpenError, match=rf"127\.0\.0\.1 .* {MOST_TRIES} times"):
         _ask(ask_of())
     assert len(chat.asked) == MOST_TRIES
 
@@ -104,7 +103,7 @@ def test_server_that_wants_to_be_asked_after_ten_minutes_leaves_the_shard_open(
     chat, ask_of, written
 ):
     chat.faults.append(BUSY._replace(headers={"Retry-After": written(3600)}))
-    with pytest.raises(LeaveOpen, match="429: slow down"):
+    with pytest.raises(LeftOpenError, match="429: slow down"):
         _ask(ask_of())
     assert len(chat.asked) == 1
 
@@ -134,7 +133,7 @@ def test_requests_keep_their_pace_and_number(chat, ask_of):
 @pytest.mark.parametrize("code", ["insufficient_quota", "billing_hard_limit_reached"])
 def test_spent_quota_is_not_asked_again(chat, ask_of, code):
     chat.faults.append(Fault(429, _failure("pay", type=code, code="429")))
-    with pytest.raises(LeaveOpen, match="pay"):
+    with pytest.raises(LeftOpenError, match="pay"):
         _ask(ask_of())
     assert len(chat.asked) == 1
 
@@ -183,7 +182,7 @@ def test_messages_hold_no_key_no_credential_and_no_doc(
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("CHAT_KEY", _KEY)
     chat.faults.extend([Fault(status, _failure(message))] * MOST_TRIES)
-    with pytest.raises((BeamrankError, LeaveOpen)) as error:
+    with pytest.raises((BeamrankError, LeftOpenError)) as error:
         _ask(ask_of(key_variable="CHAT_KEY"))
     logged = caplog.text + str(error.value)
     assert not [text for text in (_KEY, "pass@", "secretive", "x" * 300) if text in logged]

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,15 @@ import pytest
 import beamrank
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.scans import ScanReport
-from beamrank.errors import BeamrankError, ConfigError, DataError
+from beamrank.errors import BeamrankError, ConfigError, DataError, TemporaryError
 from contrib.listwise.client import server_of
 from contrib.listwise.prompt import RANK_ZEPHYR
-from contrib.listwise.windows import block_windows, borda, slide
+from contrib.listwise.windows import Places, block_windows, borda, slide
 from models.stages.core import open_stages
 from pipelines.plan.estimate import estimate
 from tests.support.processes import beamrank_here, succeed
 from tests.support.runs import PlannedRun, assert_same_bytes, read_trec, run_bytes, run_here
-from tests.support.services.chat_server import ChatServer, Fault, best_first, chat_server
+from tests.support.services.chat_server import BUSY, ChatServer, Fault, best_first, chat_server
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
 
 _WORDS = 12
@@ -58,7 +59,7 @@ def _expected(query_id: str, order: str) -> list[str]:
     docs = CANDIDATES[query_id][:8]
     texts = [" ".join(DOCS[doc].split()[:_WORDS]) for doc in docs]
 
-    def ask(window: list[int]) -> list[int]:
+    def ask(window: Places) -> Places:
         return best_first(TOPICS[query_id], [texts[doc] for doc in window])
 
     windows = block_windows(8, 4)
@@ -80,10 +81,13 @@ def test_run_equals_a_plain_loop(collection, chat, order, windows):
     assert scores[:9] == [7, 6, 5, 4, 3, 2, 1, 0, -1]
     assert len(chat.asked) == 10 * windows
     manifest = _manifest(run)
-    assert {name: manifest.total(name) for name in ("queries", "windows", "inferences")} == {
+    assert {
+        name: manifest.total(name) for name in ("queries", "windows", "inferences", "requests")
+    } == {
         "queries": 10,
         "windows": 10 * windows,
         "inferences": 10 * windows,
+        "requests": 10 * windows,
     }
     assert manifest.total("unparsed") == manifest.total("reused") == 0
     assert manifest.total("answer_tokens") == 7 * 10 * windows
@@ -96,11 +100,18 @@ def _section(made: SmallCollection) -> dict[str, Any]:
     return section
 
 
+def _lose_a_shard(output: Path, answers: bool) -> None:
+    """The second shard of the stage is open again, and its answers may be lost too."""
+    (manifest,) = (output / "listwise").glob("manifest-*.json")
+    manifest.unlink()
+    sorted((output / "listwise/receipts").iterdir())[1].unlink()
+    if not answers:
+        shutil.rmtree(output / "asked")
+
+
 def test_two_versions_of_a_model_are_reported(collection, chat):
     run = run_here(collection.path)
-    (manifest,) = (collection.output / "listwise").glob("manifest-*.json")
-    manifest.unlink()
-    sorted((collection.output / "listwise/receipts").iterdir())[1].unlink()
+    _lose_a_shard(collection.output, answers=False)
     stage = open_stages(run.plan.stages)[-1]
     nothing = ScanReport(0, 0, 0, ())
     chat.fingerprint = "fp <2>"
@@ -173,17 +184,37 @@ def test_stage_has_the_same_bytes_for_shards_shares_and_runners(collection, chat
     assert_same_bytes(Path(made.output), expected)
 
 
+def test_shards_stay_open_where_the_server_is_busy_and_no_answer_is_paid_twice(
+    collection, chat, tmp_path
+):
+    expected = Path(run_here(collection.path).plan.output)
+    before = len(chat.asked)
+    busy = BUSY._replace(headers={"Retry-After": "3600"})
+    chat.faults.extend([Fault()] * 16 + [busy] * 100)
+    with pytest.raises(TemporaryError, match=r"127\.0\.0\.1 .*429: slow down"):
+        run_here(collection.path, tmp_path / "open")
+    failed = 100 - len(chat.faults)
+    # After twenty in a row none is asked.
+    assert 0 < failed < 30
+    assert not (tmp_path / "open/runs").exists()
+    chat.faults.clear()
+    run = run_here(collection.path, tmp_path / "open")
+    assert len(chat.asked) - before == 30 + failed
+    assert _manifest(run).total("requests") + _manifest(run).total("kept") == 30
+    assert _manifest(run).total("kept") > 0
+    assert_same_bytes(tmp_path / "open", expected)
+
+
 @pytest.mark.slow
 def test_stage_resumes_is_verified_audited_and_shown(collection, chat, tmp_path):
     whole = Path(run_here(collection.path).plan.output)
     resumed = Path(run_here(collection.path, tmp_path / "resumed").plan.output)
-    (manifest,) = (resumed / "listwise").glob("manifest-*.json")
-    manifest.unlink()
-    sorted((resumed / "listwise/receipts").iterdir())[1].unlink()
     asked = len(chat.asked)
-    run_here(collection.path, resumed)
-    assert asked < len(chat.asked) < asked + 30
-    assert_same_bytes(resumed, whole)
+    for answers, more in ((True, 0), (False, 9)):
+        _lose_a_shard(resumed, answers)
+        run_here(collection.path, resumed)
+        assert len(chat.asked) == asked + more
+        assert_same_bytes(resumed, whole)
     succeed("verify", whole)
     audited = json.loads(succeed("audit", whole, "--json").stdout)
     assert [stage["stage"] for stage in audited["stages"]] == ["listwise"]

@@ -6,6 +6,7 @@ from itertools import combinations
 import pytest
 
 from contrib.listwise.windows import (
+    Places,
     block_windows,
     borda,
     completed,
@@ -52,10 +53,10 @@ def test_sliding_equals_the_loop_of_rank_llm():
         stride = drawn.randrange(1, window + 1)
         value = {doc: drawn.random() for doc in range(count)}
 
-        def best_first(docs: list[int], value=value) -> list[int]:
+        def best_first(docs: Places, value: dict[int, float] = value) -> list[int]:
             return sorted(docs, key=value.__getitem__)
 
-        def places(docs: list[int], value=value) -> list[int]:
+        def places(docs: Places, value: dict[int, float] = value) -> list[int]:
             return [docs.index(doc) for doc in best_first(docs, value)]
 
         expected = _rank_llm(count, window, stride, best_first)
