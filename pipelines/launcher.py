@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, NoReturn, TypeAlias
 
 import apache_beam as beam
@@ -235,14 +235,20 @@ class Launcher:
         if not stage.input_docs or not tasks:
             return tasks
         reusing = self._reuse.given_to(stage, tasks, self.console.note)
-        if self.max_inferences is not None:
+        if self.max_inferences is not None or stage.asks:
             self._check_inferences(stage, reusing, self.max_inferences)
         return reusing
 
-    def _check_inferences(self, stage: StageRecord, tasks: Sequence[ShardTask], most: int) -> None:
+    def _check_inferences(
+        self, stage: StageRecord, tasks: Sequence[ShardTask], most: int | None
+    ) -> None:
         """Counts what is not reused, and raises BeamrankError where it is too much."""
         work = self._stages[stage.name]
-        self._inferences += sum(work.count(shard_inputs(work, task)) for task in tasks)
+        count = cache(lambda: sum(work.count(shard_inputs(work, task)) for task in tasks))
+        work.allow(count)
+        if most is None:
+            return
+        self._inferences += count()
         if self._inferences > most:
             raise BeamrankError(
                 f"{stage.name} was not started: after reuse the run makes {self._inferences:,} "

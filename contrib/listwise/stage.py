@@ -21,6 +21,7 @@ from beamrank.errors import DataError
 from beamrank.ranking.rankings import Rankings, rerank
 from contrib.listwise.client import Access, Server, server_of
 from contrib.listwise.config import ListwiseConfig
+from contrib.listwise.consent import check_host, check_requests
 from contrib.listwise.prompt import RANK_ZEPHYR, Window, named_places
 from contrib.listwise.windows import (
     Ask,
@@ -147,17 +148,25 @@ class RankLists(Stage):
         """The windows, each of which is asked once unless its answer names nobody."""
         return topics * len(self._windows(self.k))
 
+    @property
+    def access(self) -> Access:
+        """How the server is asked."""
+        return Access(
+            self.endpoint,
+            self.key_variable,
+            self.requests_at_once,
+            self.requests_per_minute,
+            self.timeout_seconds,
+        )
+
+    def allow(self, inferences: Callable[[], int]) -> None:
+        if self.max_requests is not None or not self.access.is_here:
+            check_host(self.name, inferences(), self.access, self.max_requests)
+            check_requests(self.name, inferences(), self.max_requests)
+
     def open(self) -> Server:
         """What answers."""
-        return server_of(
-            Access(
-                self.endpoint,
-                self.key_variable,
-                self.requests_at_once,
-                self.requests_per_minute,
-                self.timeout_seconds,
-            )
-        )
+        return server_of(self.access)
 
     def compute(self, inputs: ShardInputs) -> Computed:
         topics, server = list(self._topics(inputs)), inputs.opened(self.open)

@@ -76,6 +76,11 @@ class ChatServer(ThreadingHTTPServer):
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.server_port}/v1"
 
+    @property
+    def elsewhere(self) -> str:
+        """The same, by an address that could be another machine's."""
+        return f"http://0.0.0.0:{self.server_port}/v1"
+
 
 @contextmanager
 def chat_server() -> Iterator[ChatServer]:
