@@ -6,10 +6,10 @@ from pydantic import Field, StringConstraints, model_validator
 
 from beamrank.config.stages import StageConfig
 from beamrank.errors import PreflightError
-from beamrank.section import Path, Positive, Section
+from beamrank.section import CheckpointName, Path, Positive, Section
 from beamrank.storage.documents import read_at_most
 from contrib.listwise.client import Access
-from contrib.listwise.prompt import NEEDED
+from contrib.listwise.prompt import LETTERS, NEEDED
 
 _MOST_TEMPLATE_BYTES = 1 << 20
 _AtOnce = Annotated[int, Field(ge=1, le=1000)]
@@ -67,6 +67,14 @@ class ListwiseConfig(StageConfig):
     """A server of OpenAI's chat completions, up to `/chat/completions`."""
     model: str = ""
     """The model's name there."""
+    checkpoint: CheckpointName | None = None
+    """In place of `endpoint`: a causal language model that workers load, as a Hugging Face id, a
+    folder or its URL.
+    """
+    answer: Literal["text", "logits"] = "text"
+    """Of a checkpoint: it writes the order, or the logits of identifiers as its first token give
+    it.
+    """
     key: KeyConfig | None = None
     """Where the server's key is; only for https, or for this machine."""
     template: TemplateConfig | None = None
@@ -95,9 +103,16 @@ class ListwiseConfig(StageConfig):
                 f"stride {self.stride} is more than window {self.window}: docs between two windows "
                 "would not be read"
             )
-        if self.endpoint is None or not self.model:
-            raise ValueError("give `endpoint` and `model`")
-        is_secret = self.endpoint.startswith("https://") or self.access.is_here
+        if (self.endpoint is None) == (self.checkpoint is None):
+            raise ValueError("give either `endpoint` or `checkpoint`")
+        if (self.endpoint is None) != (not self.model):
+            raise ValueError("`endpoint` needs `model`, the name there, and `checkpoint` has none")
+        if self.answer == "logits" and (self.endpoint or self.window > len(LETTERS)):
+            raise ValueError(
+                f"`answer: logits` is for a `checkpoint`, and a window of {len(LETTERS)} docs at "
+                "most, whose identifiers are letters"
+            )
+        is_secret = self.access.is_here or str(self.endpoint).startswith("https://")
         if self.key is not None and not is_secret:
             raise ValueError("a `key` goes only to https, or to this machine: change `endpoint`")
         return self
@@ -106,7 +121,7 @@ class ListwiseConfig(StageConfig):
     def access(self) -> Access:
         """How the server is asked."""
         return Access(
-            str(self.endpoint),
+            self.endpoint or "",
             self.key.env if self.key else "",
             self.requests_at_once,
             self.requests_per_minute,

@@ -43,7 +43,11 @@ def check_host(stage: str, requests: int, access: Access, most: int | None) -> N
 
 def with_consent(config: RunConfig, max_inferences: int | None, /) -> RunConfig:  # noqa: ARG001
     """The configuration, once its requests are allowed."""
-    lists = {own.name: own.section for own in config.cascade if own.kind == "listwise"}
+    lists = {
+        own.name: own.section
+        for own in config.cascade
+        if own.kind == "listwise" and own.section.endpoint
+    }
     if not lists:
         return config
     # They take seconds to import.

@@ -44,14 +44,14 @@ class Window(NamedTuple):
     docs: Sequence[str]
 
     def messages(
-        self, template: str, doc_words: int, names: Sequence[str] = (), *, again: bool = False
+        self, template: str, doc_words: int, names: str = "", *, again: bool = False
     ) -> Messages:
         """The messages of a prompt, whose named places are replaced literally.
 
         Args:
             template: has the places `{docs}`, `{query}` and `{num}`.
             doc_words: of each doc at most.
-            names: the identifiers of the docs; by default numbers from 1.
+            names: the identifiers of the docs, letters; by default numbers from 1.
             again: a sentence on the form follows, because an earlier answer named no doc.
         """
         shown = names or [str(number) for number in range(1, len(self.docs) + 1)]

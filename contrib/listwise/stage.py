@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +17,21 @@ from beamrank.commit.scans import ScanReport
 from beamrank.commit.schemas import required
 from beamrank.commit.working import shard_at_work
 from beamrank.config.cascade import ConfiguredStage
+from beamrank.config.run import RunConfig
 from beamrank.errors import DataError
 from beamrank.ranking.rankings import Rankings, rerank
-from contrib.listwise.client import Access, Server, server_of
+from contrib.listwise.checkpoint import LanguageModel
+from contrib.listwise.client import Access, Reply, server_of
 from contrib.listwise.config import ListwiseConfig
 from contrib.listwise.consent import check_host, check_requests
-from contrib.listwise.prompt import RANK_ZEPHYR, Window, named_places
+from contrib.listwise.prompt import (
+    FIRST,
+    LETTERS,
+    RANK_ZEPHYR,
+    Messages,
+    Window,
+    named_places,
+)
 from contrib.listwise.windows import (
     Ask,
     Places,
@@ -34,7 +43,7 @@ from contrib.listwise.windows import (
 from models.scoring.answers import Answers, Contents, Cut
 from models.stages.base import Key, Stage
 from models.stages.compute import Computed, ShardInputs
-from models.stages.planning import Planning
+from models.stages.planning import Planning, threads_of
 
 _INDICES = pa.list_(pa.int32())
 # One row: a query. `order` are places among `doc_ids`, best first; the others are its requests: the
@@ -52,6 +61,13 @@ _SHARDS_AT_A_TIME = 4
 _SHOWN = 5
 _MOST_TEXT = 1000
 _VERSION = "system_fingerprint "
+
+
+class Asked(Protocol):
+    """What answers prompts."""
+
+    def ask(self, model: str, messages: Messages, max_tokens: int, /) -> Reply:
+        """The answer; raises LeftOpenError where there is none now."""
 
 
 class _Unanswered(Exception):
@@ -117,32 +133,58 @@ class RankLists(Stage):
     identity: Annotated[str, Key("{own_name}.identity")]
     doc_words: Annotated[int, Key("{own_name}.doc_words")]
     max_answer_tokens: Annotated[int, Key("{own_name}.max_answer_tokens")]
-    endpoint: str
+    checkpoint_digest: Annotated[str, Key("{own_name}.checkpoint")] = ""
+    answer: Annotated[Literal["text", "logits"], Key("{own_name}.answer")] = "text"
+    device: Annotated[str, Key("device")] = ""
+    dtype: Annotated[str, Key("dtype")] = ""
+    endpoint: str | None
+    checkpoint: str | None
     key_variable: str
     requests_at_once: int
     requests_per_minute: int | None
     timeout_seconds: float
     max_requests: int | None
     max_unparsed: float
+    threads: int = 1
+    gpu: str = ""
+
+    @classmethod
+    def read_checkpoint(cls, own: ConfiguredStage, config: RunConfig) -> LanguageModel | None:  # noqa: ARG003
+        reference: str | None = own.section.checkpoint
+        return None if reference is None else LanguageModel.read(reference)
 
     @classmethod
     def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:
         section: ListwiseConfig = own.section
-        template = section.template.text if section.template else RANK_ZEPHYR
+        default = FIRST if section.answer == "logits" else RANK_ZEPHYR
+        template = section.template.text if section.template else default
+        own_settings: dict[str, Any] = {
+            "template": template,
+            "key_variable": section.access.key_variable,
+        }
+        if checkpoint := planning.checkpoints.get(own.name):
+            device, _, gpu = planning.device.device.partition(":")
+            own_settings |= {
+                "checkpoint": checkpoint.reference,
+                "checkpoint_digest": checkpoint.digest,
+                "device": device,
+                "gpu": gpu,
+                "dtype": planning.device.dtype,
+                "threads": threads_of(planning.config),
+            }
         # `plan` says it in any case.
-        if not (planning.builds and section.access.is_here):
+        elif not (planning.builds and section.access.is_here):
             words = min(section.k, section.window) * section.doc_words + len(template.split())
             planning.progress.warn(
                 f"{own.name}: texts of topics and docs go to {section.access.host}, at most "
                 f"{words:,} words a request beside the query"
             )
-        own_settings = {"template": template, "key_variable": section.access.key_variable}
         return super().settings(own, planning) | own_settings
 
     @property
     def shards_at_a_time(self) -> int:
-        """All share the requests of this process."""
-        return _SHARDS_AT_A_TIME
+        """All share the requests of this process; a model here takes one after another."""
+        return 1 if self.checkpoint else _SHARDS_AT_A_TIME
 
     def cost(self, topics: int) -> int:
         """The windows, each of which is asked once unless its answer names nobody."""
@@ -152,7 +194,7 @@ class RankLists(Stage):
     def access(self) -> Access:
         """How the server is asked."""
         return Access(
-            self.endpoint,
+            self.endpoint or "",
             self.key_variable,
             self.requests_at_once,
             self.requests_per_minute,
@@ -160,13 +202,21 @@ class RankLists(Stage):
         )
 
     def allow(self, inferences: Callable[[], int]) -> None:
-        if self.max_requests is not None or not self.access.is_here:
+        if self.endpoint and (self.max_requests is not None or not self.access.is_here):
             check_host(self.name, inferences(), self.access, self.max_requests)
             check_requests(self.name, inferences(), self.max_requests)
 
-    def open(self) -> Server:
+    def open(self) -> Asked:
         """What answers."""
-        return server_of(self.access)
+        if self.checkpoint is None:
+            return server_of(self.access)
+        from contrib.listwise.local_model import LocalAccess, local_model_of
+
+        device = f"{self.device}:{self.gpu}" if self.gpu else self.device
+        by_logits, digest = self.answer == "logits", self.checkpoint_digest
+        return local_model_of(
+            LocalAccess(self.checkpoint, digest, by_logits, device, self.dtype, self.threads)
+        )
 
     def compute(self, inputs: ShardInputs) -> Computed:
         topics, server = list(self._topics(inputs)), inputs.opened(self.open)
@@ -176,7 +226,7 @@ class RankLists(Stage):
         def ask(topic: _Topic, docs: Places) -> Places:
             return self._ask(inputs, topic, docs, partial(self._call, server))
 
-        most = self.requests_at_once
+        most = 1 if self.checkpoint else self.requests_at_once
         with ThreadPoolExecutor(most) as pool, ThreadPoolExecutor(most) as of_windows:
             ordered = pool.map(
                 lambda topic: self._order(topic, partial(ask, topic), of_windows.map), topics
@@ -197,8 +247,9 @@ class RankLists(Stage):
         part = pa.Table.from_pylist(rows, self.schema)
         return Computed(part, counts, [_shown(*pair) for pair in failed[:_SHOWN]])
 
-    def _call(self, server: Server, window: Window, again: bool) -> dict[str, Any]:
-        messages = window.messages(self.template, self.doc_words, again=again)
+    def _call(self, server: Asked, window: Window, again: bool) -> dict[str, Any]:
+        names = LETTERS if self.answer == "logits" else ""
+        messages = window.messages(self.template, self.doc_words, names, again=again)
         reply = server.ask(self.model, messages, self.max_answer_tokens)
         order = named_places(reply.text, len(window.docs))
         return {"order": order, **reply._asdict(), "text": reply.text[:_MOST_TEXT]}
