@@ -20,8 +20,8 @@ from beamrank.errors import DataError
 from beamrank.frames import Frame, columns_of
 from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import (
-    SEGMENTS,
-    TEXTS,
+    INPUT_TEXTS,
+    TEXT_COUNTS,
     InputLimits,
     PackedInputs,
     Truncation,
@@ -161,14 +161,14 @@ class Reranker:
             DataError: an input does not have two or three strings, or a score is not finite.
         """
         if isinstance(inputs, Frame):
-            return self._score(columns_of("the inputs", inputs, TEXTS[self.kind]))
+            return self._score(columns_of("the inputs", inputs, INPUT_TEXTS[self.kind]))
         check_ordered("inputs", inputs)
         whole = (str, Set, Mapping)  # no tuples: the order of a set's texts is that of their hashes
         rows = [
             tuple(each) if isinstance(each, Iterable) and not isinstance(each, whole) else (each,)
             for each in inputs
         ]
-        _check_inputs(rows, SEGMENTS[self.kind])
+        _check_inputs(rows, TEXT_COUNTS[self.kind])
         return self._score(list(zip(*rows, strict=True)))
 
     def _score(self, texts: Sequence[Sequence[str]]) -> npt.NDArray[np.float32]:

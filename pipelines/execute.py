@@ -1,14 +1,14 @@
 """Executes a run: the chosen stages on the chosen runner, then the TREC runs.
 
-The way of a candidate: `make_plan` cuts the topics into shards (`commit/shards`). `Launcher` gives
-each open shard of a stage to a job (`transforms/shards`). A worker's attempt
-(`models/stages/attempt`) reads the shard's inputs, calls `Stage.compute`, and commits a part and
-its receipt (`commit/receipts`). Retrieved candidates meet their docs in a scatter
-(`models/stages/corpus_scan`, `transforms/scatter`). `ModelStage.compute`
-(`models/stages/scoring`) ranks the parts before (`commit/parts`, `ranking/rankings`), lays inputs
-out (`scoring/mono`, `scoring/duo`) and scores them (`scoring/engine`). `write_runs`
-(`runs/run_files`, `runs/run_file`, `formats/run_writer`) ranks the parts once more and writes the
-lines.
+The way of a candidate: `make_plan` cuts the topics into shards (`commit/shards`), and
+`core.plan_stages` puts a stage that joins the docs, such as `tokenize-DIGEST`, before those that
+score. `Launcher` gives each open shard of a stage to a job (`transforms/shards`). A worker's
+attempt (`models/stages/attempt`) reads the shard's inputs, calls `Stage.compute`, and commits a
+part and its receipt (`commit/receipts`). Retrieved candidates meet their docs in a scatter
+(`models/stages/corpus_scan`, `transforms/scatter`). `ModelStage.compute` (`models/stages/scoring`)
+ranks the parts before (`commit/parts`, `ranking/rankings`), lays inputs out (`scoring/mono`,
+`scoring/duo`) and scores them (`scoring/engine`). `write_runs` (`runs/run_files`, `runs/run_file`,
+`formats/run_writer`) ranks the parts once more and writes the lines.
 """
 
 import json

@@ -33,6 +33,7 @@ from beamrank.storage.urls import hide_credentials
 from models.stages.attempt import inputs_done, shard_inputs
 from models.stages.core import open_stages
 from pipelines.console.progress import (
+    Bar,
     ConsoleProgress,
     Scan,
     StageProgress,
@@ -40,7 +41,7 @@ from pipelines.console.progress import (
     duration,
 )
 from pipelines.console.tables import left_open_words
-from pipelines.passes import Jobs
+from pipelines.passes import Passes
 from pipelines.plan.reuse import Reuse
 from pipelines.runners import dataflow
 from pipelines.runners.options import IN_MEMORY, Runner, new_pipeline, shuffle_room
@@ -132,7 +133,7 @@ class Launcher:
                     self._run_tasks(stage, rest, by_shard)
                     break
                 except WorkerLostError as error:
-                    done = folder.discard_broken(by_shard)
+                    done = folder.valid_receipts(by_shard)
                     rest = self._retried(stage.name, error, rest, done)
         except (BeamrankError, OSError) as error:
             # Receipts decide whether the stage is finished: a different run into this folder may
@@ -174,7 +175,7 @@ class Launcher:
             return done
 
         def run(some: Sequence[ShardTask]) -> None:
-            self._run_job(record, last, digests, lambda _: progress, some, write, None)
+            self._run_job(record, last, digests, progress, some, write)
 
         with log_context(RUNS), self.console.bar(RUNS) as bar:
             while tasks:
@@ -221,7 +222,7 @@ class Launcher:
         """The shards that have no receipt yet, with the parts of earlier runs that hold their
         scores. `before` are the receipts of the stages that it reads, by shard.
         """
-        done = self.plan.folder(stage.name).discard_broken(digests)
+        done = self.plan.folder(stage.name).valid_receipts(digests)
         if done:
             self.console.note(
                 f"{stage.name}: resuming, {len(done)} of {len(digests)} shards are complete"
@@ -299,32 +300,38 @@ class Launcher:
         self, stage: StageRecord, tasks: Sequence[ShardTask], digests: Mapping[int, str]
     ) -> None:
         _log.info("stage started: %d of %d shards to do", len(tasks), len(digests))
-        work, in_order = self._stages[stage.name], tuple(digests.values())
-        folder = self.plan.folder(stage.name)
+        folder, in_order = self.plan.folder(stage.name), tuple(digests.values())
+        look = partial(self.look, folder, digests)
+
+        def read_receipt(shard: int) -> Receipt | None:
+            return folder.receipt(shard, digests[shard])
+
         with self.console.bar(stage.name) as bar:
-            show = partial(
-                StageProgress,
-                partial(self.look, folder, digests),
-                len(digests),
-                bar,
-                lambda shard: folder.receipt(shard, digests[shard]),
-                inputs_done,
-            )
-            run_job = partial(self._run_job, stage, folder, in_order, show)
-            if work.does == "shards":
-                run_job(tasks, work.decided(self.plan) if stage.waits_for else work, None)
-                return
-            room_bytes = shuffle_room(self.runner, self.beam_flags)
-            list_needed = self.wait and self.runner not in IN_MEMORY
-            others = self._made_beside(stage) if work.does == "join" else {}
-            tasks = [
-                replace(task, beside=tuple((each, of[task.shard]) for each, of in others.values()))
-                for task in tasks
-            ]
-            Jobs(run_job, room_bytes, list_needed, bar).scatter(
-                *(work, self.plan, self.config, tasks, in_order),
-                [self._stages[name] for name in others],
-            )
+            for some, work, scan in self._jobs(stage, tasks, in_order, bar):
+                progress = StageProgress(look, len(digests), bar, read_receipt, inputs_done, scan)
+                self._run_job(stage, folder, in_order, progress, some, work)
+
+    def _jobs(
+        self,
+        record: StageRecord,
+        tasks: Sequence[ShardTask],
+        digests: Sequence[str],
+        bar: Bar,
+    ) -> Iterator[tuple[Sequence[ShardTask], Work, Scan | None]]:
+        """The jobs that do some tasks of a stage, one after the other: see `passes.Job`."""
+        stage = self._stages[record.name]
+        if stage.does == "shards":
+            yield tasks, stage.decided(self.plan) if record.waits_for else stage, None
+            return
+        room_bytes = shuffle_room(self.runner, self.beam_flags)
+        passes = Passes(room_bytes, self.wait and self.runner not in IN_MEMORY, bar)
+        others = self._made_beside(record) if stage.does == "join" else {}
+        tasks = [
+            replace(task, beside=tuple((each, of[task.shard]) for each, of in others.values()))
+            for task in tasks
+        ]
+        beside = [self._stages[name] for name in others]
+        yield from passes.jobs(stage, self.plan, self.config, tasks, digests, beside)
 
     def _made_beside(self, stage: StageRecord) -> dict[str, tuple[StageFolder, dict[int, str]]]:
         """The later stages that the scan of the corpus for one makes too, with the digests of their
@@ -336,7 +343,7 @@ class Launcher:
             if other.corpus_digest is not None:
                 digests, _ = self._digests(other)
                 folder = self.plan.folder(other.name)
-                if len(folder.discard_broken(digests)) < len(digests):
+                if len(folder.valid_receipts(digests)) < len(digests):
                     others[other.name] = folder, digests
         return others
 
@@ -345,13 +352,12 @@ class Launcher:
         stage: StageRecord,
         folder: StageFolder,
         digests: tuple[str, ...],
-        show: Callable[[Scan | None], Callable[[], object]],
+        progress: Callable[[], object],
         tasks: Sequence[ShardTask],
         work: Work,
-        scan: Scan | None,
     ) -> None:
         """Does some tasks as one Beam job."""
-        progress, stall_seconds = show(scan), self.config.stall_minutes * 60
+        stall_seconds = self.config.stall_minutes * 60
         file = TaskFile.write(self.plan, folder.url, tasks_prefix(digests), tasks)
         pipeline = self._new_pipeline(stage)
         _ = pipeline | SpreadTasks(file) | transform_of(work, file)

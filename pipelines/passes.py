@@ -1,10 +1,11 @@
-"""Stages that read the corpus, or a given run, for all their shards: in how many passes over its
-units, because one job sends a limited number of bytes to its shards.
+"""The jobs of a stage that reads the corpus, or a given run, for all its shards: several passes
+over its units where one job cannot send all bytes. The launcher runs them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from beamrank.commit import listing
 from beamrank.commit.plan import Plan
@@ -23,23 +24,29 @@ from models.stages.scatter import Scatter
 from pipelines.console.progress import Bar, Scan
 
 
+class Job(NamedTuple):
+    """A job: what it does with some tasks, and what it reads before it makes their parts."""
+
+    tasks: Sequence[ShardTask]
+    work: Scatter | NeededRanges
+    scan: Scan
+
+
 @dataclass(frozen=True)
-class Jobs:
+class Passes:
     """The jobs of one stage.
 
     Attributes:
-        run: runs one over some tasks, and shows its progress.
-        room_bytes: how many bytes one can send.
-        list_needed: whether they may list needed docs; otherwise this process does.
+        room_bytes: how many bytes a job can send.
+        list_needed: whether jobs may list needed docs; otherwise this process does.
         bar: shows what this process does, and notes.
     """
 
-    run: Callable[[Sequence[ShardTask], Scatter | NeededRanges, Scan], None]
     room_bytes: float
     list_needed: bool
     bar: Bar
 
-    def scatter(
+    def jobs(
         self,
         stage: GivenRun | JoinDocs,
         plan: Plan,
@@ -47,9 +54,9 @@ class Jobs:
         tasks: Sequence[ShardTask],
         digests: Sequence[str],
         beside: Sequence[JoinDocs] = (),
-    ) -> None:
-        """Does the open shards of a stage: a small run here, all else by one job, or by several
-        where one cannot send all bytes.
+    ) -> Iterator[Job]:
+        """Yields the jobs that do the open shards of a stage: none for a small run, which is read
+        here, else one, or several where one cannot send all bytes. Each must end before the next.
 
         `digests` are those of all shards, by which the files of a job are named. The stages
         `beside` it are made by the same scan.
@@ -65,9 +72,8 @@ class Jobs:
         else:
             assert isinstance(config, RunConfig)
             units = _corpus_units(plan, config.corpus, folder, prefix)
-            needed = self._needed(
-                stage, tasks, listing.needed_prefix(digests, [task.digest for task in tasks])
-            )
+            prefix_needed = listing.needed_prefix(digests, [task.digest for task in tasks])
+            needed = yield from self._list_needed(stage, tasks, prefix_needed)
             joins = tuple((join, plan.folder(join.name)) for join in (stage, *beside))
             scatter = CorpusScan(joins, needed, units)
         passes = shuffle_passes(scatter.sent_bytes(), len(tasks), self.room_bytes)
@@ -81,9 +87,11 @@ class Jobs:
             some = tasks[number * len(tasks) // passes : (number + 1) * len(tasks) // passes]
             before, total = number * scatter.count, passes * scatter.count
             scan = Scan(watch_scans(folder.url), scatter.count, before, total, noun)
-            self.run(some, scatter.for_shards([task.shard for task in some]), scan)
+            yield Job(some, scatter.for_shards([task.shard for task in some]), scan)
 
-    def _needed(self, stage: JoinDocs, tasks: Sequence[ShardTask], prefix: str) -> NeededList:
+    def _list_needed(
+        self, stage: JoinDocs, tasks: Sequence[ShardTask], prefix: str
+    ) -> Generator[Job, None, NeededList]:
         """The list of the docs that the shards need, a file for each range of their hash.
 
         This process writes it where it fits in one file or no job may; one range at a time is in
@@ -94,19 +102,13 @@ class Jobs:
         if ranges == 1 or not self.list_needed:
             needed = (entries for task in tasks for entries in stage.needed(task, ranges))
             return write_needed(needed, ranges, tasks[0].folder.url, prefix)
-        return self._list_by_jobs(
-            NeededRanges(stage, tasks[0].folder.url, prefix, ranges, range(ranges)), tasks
-        )
-
-    def _list_by_jobs(self, part: NeededRanges, tasks: Sequence[ShardTask]) -> NeededList:
-        """The files of all ranges, as many in a job as it can send."""
-        ranges = part.ranges
+        part = NeededRanges(stage, tasks[0].folder.url, prefix, ranges, range(ranges))
         list_files = partial(listing.list_ranges, part.folder, part.prefix)
         noun = "ranges of needed docs listed"
         scan = Scan(lambda: len(list_files()), ranges, total=ranges, noun=noun)
         at_once = int(max(1, min(ranges, self.room_bytes // RANGE_BYTES)))
         for first in range(0, ranges, at_once):
-            self.run(tasks, replace(part, chosen=part.chosen[first : first + at_once]), scan)
+            yield Job(tasks, replace(part, chosen=part.chosen[first : first + at_once]), scan)
         files = list_files()
         if len(files) < ranges:
             raise BeamrankError(

@@ -18,7 +18,6 @@ from beamrank.commit.stage import StageRecord
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.notes import counted
 from models.stages.attempt import done_here
-from pipelines.console.progress import Scan
 from pipelines.launcher import Launcher, Receipts, incomplete
 from pipelines.plan.changes import plan_changes
 from pipelines.runners.options import Runner
@@ -129,13 +128,12 @@ class ShareLauncher(Launcher):
         _stage: StageRecord,
         _folder: StageFolder,
         _digests: tuple[str, ...],
-        show: Callable[[Scan | None], Callable[[], object]],
+        progress: Callable[[], object],
         tasks: Sequence[ShardTask],
         work: Work,
-        scan: Scan | None,
     ) -> None:
         here = partial(self._done.update, done_here(work, tasks))
-        watch(here, show(scan), self.config.stall_minutes * 60)
+        watch(here, progress, self.config.stall_minutes * 60)
 
     def finish(self) -> bool:
         """Seals the stages if every shard of all shares is done; else notes what is left."""

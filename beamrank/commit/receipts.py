@@ -292,7 +292,7 @@ class StageFolder:
         ]
         return LeftOpen.read(self._receipts_url, list(filter(present.__contains__, names)))
 
-    def discard_broken(self, shard_digests: ShardDigests) -> dict[int, Receipt]:
+    def valid_receipts(self, shard_digests: ShardDigests) -> dict[int, Receipt]:
         """Removes invalid receipts, so that shards are redone and counts of names are right;
         returns the others.
         """

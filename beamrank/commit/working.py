@@ -35,7 +35,7 @@ class LeftOpen(Document):
     left_seconds: Seconds
 
 
-class Work:
+class ShardProgress:
     """An attempt at a shard, which several threads may count. Without a `url` it tells nobody."""
 
     def __init__(self, shard: int = 0, url: str = "") -> None:
@@ -69,9 +69,9 @@ class Work:
             _log.warning("%s cannot be written or removed: %s", self._url, error)
 
 
-current: ContextVar[Work] = ContextVar("work")
+current: ContextVar[ShardProgress] = ContextVar("work")
 
 
-def shard_at_work() -> Work:
+def shard_at_work() -> ShardProgress:
     """The work of this thread, for stages to count; elsewhere one that nobody sees."""
-    return current.get(None) or Work()
+    return current.get(None) or ShardProgress()

@@ -34,11 +34,11 @@ SegmentPooling = Literal["max", "first", "mean"]
 Lengths = npt.NDArray[np.int64]
 
 # The texts of an input, by the kind of model, and how many they are.
-TEXTS: dict[Literal["mono", "duo"], tuple[str, ...]] = {
+INPUT_TEXTS: dict[Literal["mono", "duo"], tuple[str, ...]] = {
     "mono": ("query", "doc"),
     "duo": ("query", "doc_i", "doc_j"),
 }
-SEGMENTS: dict[str, int] = {kind: len(names) for kind, names in TEXTS.items()}
+TEXT_COUNTS: dict[str, int] = {kind: len(names) for kind, names in INPUT_TEXTS.items()}
 # At least so many tokens of a text are stored: `longest_first` compares the lengths of texts that
 # are cut later.
 MAX_DOC_TOKENS = 512

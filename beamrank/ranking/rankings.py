@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from beamrank.errors import DataError
 from beamrank.ranking.aggregation import Matrix, aggregate, simulate_sample
+from beamrank.ranking.combine import Combine
 from beamrank.ranking.input_layout import SegmentPooling
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -81,12 +82,13 @@ def rank_docs(
     stage_k: int,
     pooling: SegmentPooling = "max",
     k: int | None = None,
+    combine: Combine | None = None,
 ) -> Rankings:
     """The rankings after a stage that scores docs one by one, of which `part` is a table of
     `schemas.MONO`.
 
     It was to score `stage_k` docs of a query; with `k`, as if it had scored only so many. DataError
-    if the part is not of the rankings before.
+    if the part is not of the rankings before, or scores that are not finite would be combined.
     """
     pooled = pool_segments(part, pooling)
     doc_ids, scores, rows = (
@@ -100,7 +102,9 @@ def rank_docs(
     for query_id, ranking in before.items():
         own = rows.get(query_id, slice(0, 0))
         own_scores = scores[own].astype(np.float64)
-        rankings[query_id] = rerank(query_id, ranking, doc_ids[own], own_scores, stage_k, k)
+        rankings[query_id] = rerank(
+            query_id, ranking, doc_ids[own], own_scores, stage_k, k, combine
+        )
     return rankings
 
 
@@ -169,6 +173,7 @@ def rerank(
     scores: Floats,
     stage_k: int,
     k: int | None = None,
+    combine: Combine | None = None,
 ) -> Ranking:
     """One query's ranking after a stage; DataError if it scored a doc that is not in `before`.
 
@@ -181,6 +186,7 @@ def rerank(
         stage_k: how many of the first docs of `before` the stage was to score. A doc that it was to
             score, and that is not among `doc_ids`, leaves the ranking.
         k: as if it had scored only those among the first k.
+        combine: how scores are mixed with those of `before`, over the docs that it scored.
     """
     places = np.arange(len(doc_ids))
     # Without docs that the corpus lacks, they are the first ones.
@@ -192,6 +198,8 @@ def rerank(
             raise _foreign(query_id, error.args[0]) from error
     by_place = np.full(len(before.doc_ids), np.nan)
     by_place[places[: len(scores)]] = scores
+    if combine is not None:
+        by_place = combined(query_id, by_place, before.scores, combine, k)
     head = np.flatnonzero(~np.isnan(by_place[:k]))
     head = head[order(by_place[head])]
     stays = np.arange(len(by_place)) >= min(stage_k, before.scored)
@@ -204,6 +212,21 @@ def rerank(
         below = below + (by_place[head[-1]] - 1 - below[0])
     ranked = tuple(np.array(before.doc_ids, object)[np.concatenate([head, tail])].tolist())
     return Ranking(ranked, np.concatenate([by_place[head], below]), len(head))
+
+
+def combined(query_id: str, own: Floats, before: Floats, combine: Combine, k: int | None) -> Floats:
+    """The scores of the first k docs in the order before, mixed with those before; NaN of others,
+    and without one.
+    """
+    scored = np.flatnonzero(~np.isnan(own[:k]))
+    mixed = np.full_like(own, np.nan)
+    mixed[scored] = combine.mix(own[scored], before[scored])
+    if not np.isfinite(mixed[scored]).all():
+        raise DataError(
+            f"query {query_id!r}: a score is not finite, so it cannot be combined with that of the "
+            "stage before: the model overflowed; score again with dtype float32"
+        )
+    return mixed
 
 
 def _foreign(query_id: str, doc_id: str) -> DataError:

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from beamrank.machine import describe_machine, usable_cores
-from beamrank.ranking.input_layout import SEGMENTS
+from beamrank.ranking.input_layout import TEXT_COUNTS
 from benchmarks.commands import parser_of
 from benchmarks.datasets.squad import ARCHIVE
 from benchmarks.engine.engines import (
@@ -78,7 +78,7 @@ def _compare(
     """The rows of one shape, all again after each round."""
     shape = SHAPES[name]
     count = options.inputs or (shape.inputs if place.device == "cpu" else _GPU_INPUTS)
-    inputs = real_inputs(options.squad, count, SEGMENTS[shape.kind])
+    inputs = real_inputs(options.squad, count, TEXT_COUNTS[shape.kind])
     model = Model(shape.save(folder), shape.kind)
     flops = 2.0 * count_products(model.folder, model.kind)
     best: dict[str, Measured] = {}

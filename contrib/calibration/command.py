@@ -16,6 +16,7 @@ from beamrank.commit.receipts import table_chunks
 from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.evaluation.tables import MEAN, Cell, Column, Table
 from beamrank.formats.qrels import Qrels, read_qrels
+from beamrank.ranking.rankings import Rankings
 from beamrank.report.pictures import figure
 from beamrank.report.runs import PlanRuns
 from beamrank.storage import files as storage
@@ -168,8 +169,8 @@ def gather(
         [np.empty(0, np.int64)],
         list[str](),
     )
-    for done, parts in enumerate(runs.shards(), 1):
-        for query_id, ranking in parts.rankings(name).items():
+    for done, rankings in enumerate(_by_own_scores(runs, name), 1):
+        for query_id, ranking in rankings.items():
             judgments = qrels.relevance.get(query_id)
             if judgments is None:
                 continue
@@ -189,11 +190,18 @@ def gather(
     return judged, hashes64(query_ids)
 
 
+def _by_own_scores(runs: PlanRuns, name: str) -> Iterator[Rankings]:
+    """The rankings of each shard after a stage: scores that it combined are no log-odds."""
+    stage = next(stage for stage in runs.finished if stage.name == name)
+    for parts in runs.shards():
+        yield parts.rank(stage.by_own_scores)
+
+
 def _probabilities(runs: PlanRuns, name: str, calibration: Calibration) -> Iterator[pa.Table]:
     """The docs that a stage scored, a table for each shard."""
-    for parts in runs.shards():
+    for rankings in _by_own_scores(runs, name):
         ids, docs, ranks, scores = list[str](), list[str](), list[int](), [np.empty(0)]
-        for query_id, ranking in parts.rankings(name).items():
+        for query_id, ranking in rankings.items():
             ids += [query_id] * ranking.scored
             docs += ranking.doc_ids[: ranking.scored]
             ranks += range(1, ranking.scored + 1)

@@ -18,7 +18,7 @@ from beamrank.config.yaml import check_document, read_document
 from beamrank.demo.collection import demo_questions, stdlib_docs
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.machine import usable_cores, usable_memory_bytes
-from beamrank.ranking.input_layout import SEGMENTS
+from beamrank.ranking.input_layout import TEXT_COUNTS
 from beamrank.storage.disk_cache import cache_root
 from beamrank.storage.urls import hide_credentials
 from beamrank.version import __version__
@@ -47,7 +47,7 @@ def doctor(
         ),
     ] = None,
     kind: Annotated[
-        str | None, one_of("--kind", SEGMENTS, "How the checkpoint is used; by default mono.")
+        str | None, one_of("--kind", TEXT_COUNTS, "How the checkpoint is used; by default mono.")
     ] = None,
     options: CheckpointOptions = None,
     as_json: AsJson = False,

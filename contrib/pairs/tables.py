@@ -33,7 +33,7 @@ from beamrank.formats.values import (
     plain_type,
     values_of,
 )
-from beamrank.ranking.input_layout import TEXTS
+from beamrank.ranking.input_layout import INPUT_TEXTS
 from beamrank.records import BadRow
 from beamrank.storage.digested import DigestedFile, RowRange
 from beamrank.storage.streams import errors_as
@@ -88,7 +88,7 @@ def _check_query(text: str) -> None:
 
 def _schema(kind: PairKind, id_type: pa.DataType) -> Schema:
     columns = {ID: Column(((ID,),), Id(str, id_type))}
-    for name in TEXTS[kind]:
+    for name in INPUT_TEXTS[kind]:
         check = _check_query if name == "query" else None
         columns[name] = Column(((name,),), Text(check=check))
     return Schema(f"file of {_NAMED[kind]}", columns, (tuple(columns),))
@@ -251,7 +251,7 @@ def _table(file: InputFile) -> FolderColumns:
 
 
 def _kind(url: str, names: Sequence[str], renamed: Mapping[str, str]) -> PairKind:
-    schemas = {kind: _schema(kind, pa.string()) for kind in TEXTS}
+    schemas = {kind: _schema(kind, pa.string()) for kind in INPUT_TEXTS}
     try:
         kinds = [
             kind
@@ -320,7 +320,7 @@ def read_pairs(
             for group, (start, end) in enumerate(pairwise(starts))
             if start < rows.end and end > rows.start
         ]
-        ids, texts = [], [list[str]() for _ in TEXTS[kind]]
+        ids, texts = [], [list[str]() for _ in INPUT_TEXTS[kind]]
         for group in groups:
             for block in _some(_group(rows.file, root, group, pairs.places), rows):
                 ids.append(pairs.ids(block.columns[pairs.places[0]]))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from beamrank.errors import PreflightError
-from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
+from beamrank.ranking.input_layout import TEXT_COUNTS, InputTemplate
 from beamrank.records import SpecialTokens
 from models.architectures.encoder.family import EncoderClassifier
 from models.architectures.families import BERT
@@ -67,7 +67,7 @@ class _Reader:
     """An `ArchitectureReader`, which `beamrank train` asks for the model of `chunks`."""
 
     def __call__(self, files: ModelFiles, segments: int) -> ChunkedBert:
-        if segments != SEGMENTS["mono"]:
+        if segments != TEXT_COUNTS["mono"]:
             raise PreflightError(f"{files} reads passages in chunks, which is for mono alone")
         chunks = files.keys(_Config).chunks
         bert = BERT.read(files, segments)

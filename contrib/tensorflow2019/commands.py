@@ -20,7 +20,7 @@ from jinja2 import Environment, StrictUndefined
 
 from beamrank.errors import BeamrankError
 from beamrank.notes import Progress
-from beamrank.ranking.input_layout import SEGMENTS, PackedInputs, lay_out
+from beamrank.ranking.input_layout import TEXT_COUNTS, PackedInputs, lay_out
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import new_folder
 from beamrank.version import __version__
@@ -161,7 +161,7 @@ def convert(
         BeamrankError: the folder gives other scores in transformers.
     """
     bundle = TensorBundle(source.prefix)
-    if kind not in SEGMENTS:
+    if kind not in TEXT_COUNTS:
         heads = {
             name: entry.shape
             for name, entry in bundle.entries.items()
@@ -198,9 +198,9 @@ def convert(
         (temporary / "README.md").write_text(
             _card(kind, source, bundle, command, warnings), encoding="utf-8"
         )
-        (_check_scores if kind in SEGMENTS else _check_start)(str(temporary), kind)
+        (_check_scores if kind in TEXT_COUNTS else _check_start)(str(temporary), kind)
     folder = str(target)
-    if kind in SEGMENTS:
+    if kind in TEXT_COUNTS:
         progress.note(f"{folder}: beamrank and transformers load it, and score the same")
         return folder, resolve_checkpoint(folder, kind).digest
     from models.training.initial_model import Start
@@ -270,7 +270,7 @@ def _check_scores(folder: str, kind: str) -> None:
     input.
     """
     checkpoint = resolve_checkpoint(folder, kind)
-    inputs = _probe(checkpoint, SEGMENTS[kind])
+    inputs = _probe(checkpoint, TEXT_COUNTS[kind])
     scored = (
         ScoringEngine(checkpoint, "cpu", "float32", threads=1, token_budget=1024)
         .score(inputs)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from beamrank.errors import PreflightError
-from beamrank.ranking.input_layout import SEGMENTS
+from beamrank.ranking.input_layout import TEXT_COUNTS
 from beamrank.storage.documents import read_usable
 from models.architectures.encoder.family import check_types
 from models.architectures.encoder.shape import EncoderShape, Layers, Size
@@ -117,7 +117,7 @@ def check_variables(
         for name, size in _tensors(shape, kind).items()
     }
     _check_names(shapes, expected, kind, source)
-    labels = shapes.get(_RANKER[f"{CLASSIFIER}.bias"], ()) if kind in SEGMENTS else ()
+    labels = shapes.get(_RANKER[f"{CLASSIFIER}.bias"], ()) if kind in TEXT_COUNTS else ()
     if labels not in ((), (2,)):
         raise PreflightError(
             f"the checkpoint {source} has {labels[0]} labels, by its output_bias; a re-ranker of "
@@ -132,7 +132,7 @@ def check_variables(
                 "with: --config"
             )
     rows = shape.token_types or 0
-    texts = tuple(range(SEGMENTS.get(kind, 0)))
+    texts = tuple(range(TEXT_COUNTS.get(kind, 0)))
     warnings = check_types(f"the checkpoint {source}", rows, texts, adds_type=True) if texts else ()
     if rows != config.type_vocab_size:
         note = (
@@ -160,7 +160,7 @@ def read_weights(
             values.T if _is_kernel(name) else values, dtype=np.float32
         )
     table = weights[TOKEN_TYPES]
-    missing_rows = max(0, SEGMENTS.get(kind, 0) - len(table))
+    missing_rows = max(0, TEXT_COUNTS.get(kind, 0) - len(table))
     weights[TOKEN_TYPES] = np.concatenate(
         [table, np.zeros((missing_rows, shape.hidden), np.float32)]
     )
@@ -187,7 +187,7 @@ def _tensors(shape: EncoderShape, kind: str) -> Shapes:
     word embeddings.
     """
     ranker = bert_tensors(shape, labels=2)
-    if kind in SEGMENTS:
+    if kind in TEXT_COUNTS:
         return ranker
     encoder = {name: size for name, size in ranker.items() if name not in _RANKER}
     transform, width = "cls.predictions.transform", (shape.hidden,)
@@ -202,7 +202,7 @@ def _tensors(shape: EncoderShape, kind: str) -> Shapes:
 
 
 def _model(kind: str) -> str:
-    return "a BERT re-ranker" if kind in SEGMENTS else "a pre-trained BERT"
+    return "a BERT re-ranker" if kind in TEXT_COUNTS else "a pre-trained BERT"
 
 
 def _is_kernel(name: str) -> bool:

@@ -17,7 +17,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICA
 from transformers.utils.logging import disable_progress_bar
 
 from beamrank.errors import PreflightError
-from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
+from beamrank.ranking.input_layout import TEXT_COUNTS, InputTemplate
 from beamrank.records import SpecialTokens
 from models.architectures.encoder.family import check_types
 from models.architectures.kernels.attention import Group, TokenRows
@@ -88,7 +88,7 @@ def find_classifier_class(config: Any) -> Any:
 def read_classifier(files: ModelFiles, segments: int) -> TransformersClassifier:
     """Checks a sequence classifier that has no architecture of its own; an `ArchitectureReader`."""
     model_type = files.config["model_type"]
-    if segments != SEGMENTS["mono"]:
+    if segments != TEXT_COUNTS["mono"]:
         raise PreflightError(
             f"{files} has the model_type {model_type!r}, which is scored through transformers, "
             "for mono alone: its tokenizer lays out two texts, and duo's input has three"

@@ -17,7 +17,13 @@ import numpy as np
 
 from beamrank.config.stages import OF_TOPICS
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
-from beamrank.ranking.input_layout import SEGMENTS, InputLimits, Truncation, kept_lengths, mono_kept
+from beamrank.ranking.input_layout import (
+    TEXT_COUNTS,
+    InputLimits,
+    Truncation,
+    kept_lengths,
+    mono_kept,
+)
 from beamrank.records import NO_TOKEN, SpecialTokens
 from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import digest
@@ -129,7 +135,7 @@ class Checkpoint:
         of topics.
         """
         template, nothing = self.architecture.template(tokenizer.special), np.empty(0, np.int64)
-        if len(template.ends) == SEGMENTS[self.kind]:
+        if len(template.ends) == TEXT_COUNTS[self.kind]:
             kept_lengths(template, limits, [nothing] * len(template.ends))
             return
         if instructions is None or not isinstance(tokenizer, InstructedTokenizer):
@@ -192,7 +198,7 @@ def resolve_checkpoint(
         PreflightError: the checkpoint does not exist, cannot be reached or is not a cross-encoder
             that can be scored.
     """
-    if kind not in SEGMENTS:
+    if kind not in TEXT_COUNTS:
         raise ConfigError(f"a checkpoint is used as mono or duo, not as {kind!r}")
     if reference in EMBEDDED_PAIR and reference != f"{EMBEDDED}{kind}":
         raise PreflightError(
@@ -221,7 +227,7 @@ def resolve_checkpoint(
         settings.modality_config,
         options,
     )
-    architecture = read_architecture(found, SEGMENTS[kind])
+    architecture = read_architecture(found, TEXT_COUNTS[kind])
     if unread := options.keys() - {*getattr(find_reader(config), "options", ())}:
         raise PreflightError(f"{found} has no option {min(unread)!r}: leave it out")
     if getattr(architecture, "prompt", None) is None:

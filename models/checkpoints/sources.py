@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 from beamrank.errors import PreflightError, TemporaryError
-from beamrank.ranking.input_layout import SEGMENTS
+from beamrank.ranking.input_layout import TEXT_COUNTS
 from beamrank.storage import files as storage
 from beamrank.storage.digested import RemoteFile, remote_files
 from beamrank.storage.disk_cache import cache_folder, fetched
@@ -31,7 +31,7 @@ from models.checkpoints.files import (
 )
 
 EMBEDDED = "embedded:"
-EMBEDDED_PAIR = tuple(f"{EMBEDDED}{kind}" for kind in SEGMENTS)
+EMBEDDED_PAIR = tuple(f"{EMBEDDED}{kind}" for kind in TEXT_COUNTS)
 _KIND = "checkpoints"
 _HUB_REFERENCE = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank.commit.working import Work, shard_at_work
+from beamrank.commit.working import ShardProgress, shard_at_work
 from beamrank.errors import BeamrankError, DataError
 from beamrank.ranking.input_layout import Lengths, PackedInputs, cut_docs, lay_out
 from models.checkpoints.checkpoint import Checkpoint, check_process
@@ -145,7 +145,7 @@ class ScoringEngine:
         return Scores(log_odds, len(inputs), int(lengths.sum()), padded_tokens, halvings=splits)
 
     def _score_batch(
-        self, parts: PackedInputs, lengths: Lengths, work: Work, rows: Rows
+        self, parts: PackedInputs, lengths: Lengths, work: ShardProgress, rows: Rows
     ) -> list[_Scored]:
         """Scores some inputs together, in halves where memory is short, and adds their number to
         what is done.

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from beamrank.commit import schemas
 from beamrank.ranking.input_layout import (
-    SEGMENTS,
+    TEXT_COUNTS,
     InputLimits,
     Lengths,
     PackedInputs,
@@ -65,7 +65,7 @@ def prepare_mono(
     def keys() -> Sequence[bytes]:
         segments = laid_out.segments
         lengths = np.minimum(segments.lengths, limits.max_length * inputs.template.doc_parts)
-        contents = Contents.of(tokens, instructed=len(inputs.template.ends) > SEGMENTS["mono"])
+        contents = Contents.of(tokens, instructed=len(inputs.template.ends) > TEXT_COUNTS["mono"])
         return contents.keys(queries, Cut(laid_out.docs, segments.starts, lengths))
 
     return Prepared(inputs.take(rows), inverse, keys, finish)
@@ -134,7 +134,7 @@ def _lay_out(
         [shard.query_starts[queries], shard.doc_starts[docs] + segments.starts],
         list[Lengths](),
     )
-    if len(template.ends) > SEGMENTS["mono"]:
+    if len(template.ends) > TEXT_COUNTS["mono"]:
         starts, instructions = (
             [shard.instruction_starts[queries], *starts],
             [shard.instruction_lengths[queries]],

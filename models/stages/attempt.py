@@ -38,7 +38,7 @@ from models.stages.scoring import ModelLoad, new_loads
 
 _log = logging.getLogger(__name__)
 _SHARDS_AT_ONCE = 4
-_in_progress: set[working.Work] = set()
+_in_progress: set[working.ShardProgress] = set()
 _last_started = threading.Event()
 
 
@@ -62,7 +62,7 @@ def inputs_done() -> tuple[int, int]:
 def _progressing(task: ShardTask) -> Iterator[None]:
     """A shard in progress. After `start_no_more` it waits for the end of the process."""
     name = WORKING.name(task.digest, task.shard)
-    work = working.Work(task.shard, storage.join(task.folder.url, RECEIPTS, name))
+    work = working.ShardProgress(task.shard, storage.join(task.folder.url, RECEIPTS, name))
     token = working.current.set(work)
     # Before the look at the event, or the process might end at the start of a shard.
     _in_progress.add(work)

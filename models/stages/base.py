@@ -87,10 +87,11 @@ class Stage(ABC):
     checkpoint, or `texts`.
     """
     waits_for = ""
-    """The one of its inputs whose parts must all be there before any of its shards: `decided` reads
-    them. Empty for none.
+    """The one of its inputs whose parts must all be there before any of its shards, as for
+    `--deepen`: `decided` reads them. Empty for none.
     """
     reads_input: ClassVar[bool] = False
+    """Whether its tasks carry the topics or rows of their shards."""
     worker: ClassVar[Worker] = Worker.CPU
     input_docs: ClassVar[int] = 0
     """How many docs an input of its model has; 0 for a stage without one."""
@@ -200,6 +201,18 @@ class Stage(ABC):
     def rank_keys(self) -> dict[str, Any]:
         """What decides its ranking beside its part, by the names in the configuration."""
         return {}
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether its rankings have scores that say more than the order, so that the next stage
+        can combine its own with them; asked when a run is planned.
+        """
+        return True
+
+    @property
+    def by_own_scores(self) -> Self:
+        """The stage as it ranks by the scores of its parts alone."""
+        return self
 
     def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:  # noqa: ARG002
         """The rankings of a shard after this stage (`beamrank.commit.stage.Stage`): by default
@@ -345,8 +358,8 @@ class Stage(ABC):
         """
 
     def received(self, inputs: ShardInputs) -> dict[str, Sequence[str]]:
-        """The docs of each query of a shard that this stage scores, best first: never of the
-        tail.
+        """The docs of each query of a shard that this stage scores, best first: only docs that the
+        stage before scored.
         """
         return received(self.parts_before(inputs).rankings(self.chain[-1].name), self.k)
 

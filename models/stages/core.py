@@ -99,7 +99,7 @@ def plan_stages(planning: Planning) -> list[Stage]:
         need, checkpoint = stage_class(own.kind).needs, planning.checkpoints.get(own.name)
         if need == TEXTS:
             groups.setdefault((need, ""), []).append(own)
-        # One without a checkpoint reads the tokens of the stage before it.
+        # One without a checkpoint reads the tokens of the stage before it: see its `planned`.
         elif need and checkpoint:
             groups.setdefault((need, tokenizer_of(checkpoint).digest), []).append(own)
     joins = [_JOINS[need].of_stages(group, planning) for (need, _), group in groups.items()]

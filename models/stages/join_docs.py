@@ -38,22 +38,22 @@ class JoinDocs(Stage):
     """About how many letters of a text what the encoder counts has, and the bytes that it takes."""
 
     corpus_digest: Annotated[str, Key("corpus.path")]
-    k: Annotated[int, Key("{first}.k")]
+    k: Annotated[int, Key("{deepest}.k")]
     on_missing_doc: Annotated[Literal["error", "drop"], Key("on_missing_doc")]
     # The stage that receives most docs.
-    first: str
+    deepest: str
     of_queries: bool = False
 
     @staticmethod
-    def candidates_of(planning: Planning) -> dict[str, Any]:
-        """The fields that all have."""
+    def common_fields(planning: Planning) -> dict[str, Any]:
+        """The fields of every join."""
         config = planning.config
-        first = max(config.cascade[1:], key=lambda own: own.section.k)
+        deepest = max(config.cascade[1:], key=lambda own: own.section.k)
         return {
             "corpus_digest": planning.corpus_digest,
-            "k": first.section.k,
+            "k": deepest.section.k,
             "on_missing_doc": config.on_missing_doc,
-            "first": first.name,
+            "deepest": deepest.name,
             "of_queries": FORMATS[config.corpus.format].lists_candidates,
         }
 

@@ -52,6 +52,6 @@ class Scatter(ABC):
 
     @abstractmethod
     def gather(self, task: ShardTask, rows: Sequence[pa.RecordBatch]) -> Receipt:
-        """Makes the part of a shard of the rows that were sent to it, in any order, and commits
-        it.
+        """Makes the part of a shard of the rows that were sent to it, in any order, and commits it
+        to the task's folder, which names the stage where a scan serves several.
         """

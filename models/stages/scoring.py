@@ -15,7 +15,7 @@ from beamrank.config.run import JobConfig, RunConfig
 from beamrank.config.stages import ModelConfig
 from beamrank.errors import PreflightError
 from beamrank.machine import is_cuda, usable_threads
-from beamrank.ranking.input_layout import TEXTS, InputLimits, InputTemplate, Truncation
+from beamrank.ranking.input_layout import INPUT_TEXTS, InputLimits, InputTemplate, Truncation
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
 from models.scoring.answers import Answered
 from models.scoring.backends.registry import Device, choose_kernel, find_backend, resolve_backend
@@ -240,7 +240,7 @@ class ModelStage(Stage):
 
 def kind_of(stage: type[Stage]) -> str:
     """The use of a stage's checkpoint, `mono` or `duo`, by the docs of an input."""
-    return [*TEXTS][stage.input_docs - 1]
+    return [*INPUT_TEXTS][stage.input_docs - 1]
 
 
 @lru_cache(maxsize=1)

@@ -47,7 +47,7 @@ class PassTexts(JoinDocs):
     @classmethod
     def of_stages(cls, readers: Sequence[ConfiguredStage], planning: Planning) -> Self:  # noqa: ARG003
         most = planning.config.input.max_text_bytes
-        return cls(max_text_bytes=most, **cls.candidates_of(planning))
+        return cls(max_text_bytes=most, **cls.common_fields(planning))
 
     @property
     def most(self) -> int:

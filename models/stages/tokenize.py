@@ -54,7 +54,7 @@ class TokenizeDocs(JoinDocs):
             for each in models
         )
         return cls(
-            **cls.candidates_of(planning),
+            **cls.common_fields(planning),
             tokenizer_digest=tokenizer.digest,
             max_doc_tokens=max(map(max_doc_tokens, kept)),
             model=models[0].name,

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 from beamrank.config.stages import OF_TOPICS
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.ranking.input_layout import TEXTS, InputTemplate
+from beamrank.ranking.input_layout import INPUT_TEXTS, InputTemplate
 from beamrank.records import NO_TOKEN, SpecialTokens
 from beamrank.storage.documents import digest
 from models.tokenizers.base import TokenColumn
 from models.tokenizers.library import LibraryTokenizer, load_with_transformers, read_library
 
 _INSTRUCTION, _QUERY = "instruction", "query"
-_TEXTS_OF = {len(names): names for names in TEXTS.values()}
+_TEXTS_OF = {len(names): names for names in INPUT_TEXTS.values()}
 # The roles that sentence-transformers gives texts in a chat.
 _ROLES = {_INSTRUCTION: "system", _QUERY: "query", "doc": "document"}
 # What a template may change: cases, markup, white space, code, the end of a long text.

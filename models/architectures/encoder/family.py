@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from beamrank.errors import PreflightError
-from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
+from beamrank.ranking.input_layout import TEXT_COUNTS, InputTemplate
 from beamrank.records import SpecialTokens
 from models.architectures.encoder.modules import read_modular_head
 from models.architectures.encoder.shape import EncoderShape, Head
@@ -165,7 +165,7 @@ class Family:
         """
         own = extend_layout(pair, segments)
         if (
-            segments > SEGMENTS["mono"]
+            segments > TEXT_COUNTS["mono"]
             and self.layout.typed
             and (shape.token_types or 0) >= segments
         ):
@@ -197,18 +197,18 @@ def check_types(
         PreflightError: an input has more token types than the model was trained on.
     """
     if known is not None and known <= max(types):
-        if adds_type and known >= SEGMENTS["mono"]:
+        if adds_type and known >= TEXT_COUNTS["mono"]:
             return (
                 f"{checkpoint} has token type embeddings for 2 segments, duoBERT's input has 3. "
                 "The second doc gets a row of zeros, as TensorFlow gave the models of 2019 that "
                 "came so; any other model scores badly",
             )
-        kind = next(kind for kind, count in SEGMENTS.items() if count == len(types))
+        kind = next(kind for kind, count in TEXT_COUNTS.items() if count == len(types))
         raise PreflightError(
             f"{checkpoint} knows {known} token type{'s' if known > 1 else ''}, and {kind}BERT's "
             f"input has {max(types) + 1} segments: it cannot have been trained for this"
         )
-    if len(types) == SEGMENTS["mono"] or any(types):
+    if len(types) == TEXT_COUNTS["mono"] or any(types):
         return ()
     why = (
         "has no token types"

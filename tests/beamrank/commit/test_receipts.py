@@ -176,7 +176,7 @@ def test_discarded_receipt_is_logged_with_its_reason(folder, caplog):
     storage.remove(folder.part_url(receipt))
     commit(folder, 1, [2])
     storage.replace(receipt_url(folder, 1), b"{}")
-    assert folder.discard_broken(DIGESTS) == {}
+    assert folder.valid_receipts(DIGESTS) == {}
     assert f"{receipt.part} is missing" in caplog.text
     assert "truncated or damaged" in caplog.text
 
@@ -184,7 +184,7 @@ def test_discarded_receipt_is_logged_with_its_reason(folder, caplog):
 def test_discard_broken_keeps_a_concurrent_commit(folder):
     receipt = commit(folder, 0, [1])
     storage.replace(receipt_url(folder, 0), receipt.to_json()[:40])
-    _Between(folder.url).discard_broken(DIGESTS)
+    _Between(folder.url).valid_receipts(DIGESTS)
     assert not storage.exists(receipt_url(folder, 0))
     assert set(folder.receipts(DIGESTS)) == {1}
 

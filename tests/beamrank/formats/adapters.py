@@ -27,7 +27,7 @@ from beamrank.formats.schemas import (
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.formats.values import RowError
 from beamrank.frames import qrels_of_frame, run_of_frame, texts_of
-from beamrank.ranking.input_layout import TEXTS
+from beamrank.ranking.input_layout import INPUT_TEXTS
 from beamrank.records import BadRow
 from beamrank.storage.digested import RowRange, digest_file
 from contrib.pairs.tables import ID, find_pairs, read_pairs
@@ -214,7 +214,7 @@ _SCHEMAS: Mapping[str, Schema] = {
 
 def _meanings(kind: str, names: Sequence[str], texts: Sequence[str]) -> dict[str, str] | None:
     if kind == "pairs":
-        needed = ((ID, *each) for each in TEXTS.values())
+        needed = ((ID, *each) for each in INPUT_TEXTS.values())
         whole = next((each for each in needed if set(each) <= set(names)), None)
         return None if whole is None else {name: name for name in whole}
     schema = _SCHEMAS[kind]

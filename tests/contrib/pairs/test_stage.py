@@ -48,6 +48,7 @@ def _run(
         StageFolder(str(folder)), 3, "1" * 64, rows=RowRange(digest_file(url), start, end)
     )
     receipt = run_shard(stage, task).receipt
+    assert receipt is not None
     return receipt, task.folder.read_part(receipt)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from beamrank.commit.working import Work, current
+from beamrank.commit.working import ShardProgress, current
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
 from beamrank.ranking.input_layout import PackedInputs
 from models.architectures.encoder.model import BLOCK_ROWS
@@ -80,7 +80,7 @@ def test_stage_counts(tmp_path, text):
 
 def test_inputs_are_counted_while_a_shard_is_scored(mono_checkpoint, text, monkeypatch):
     engine = ScoringEngine(resolve_checkpoint(mono_checkpoint, "mono"), "cpu", "float32", 1, 512)
-    forward, seen, sizes, work = engine._backend.forward, [], [], Work()
+    forward, seen, sizes, work = engine._backend.forward, [], [], ShardProgress()
 
     def counted(batch):
         seen.append((work.done, work.inputs))
@@ -158,7 +158,7 @@ def test_engine_refuses_inputs_that_the_model_does_not_know(tmp_path):
 _SHORT_OF_MEMORY = """
 import resource, sys
 import numpy as np
-from beamrank.commit.working import Work, current
+from beamrank.commit.working import ShardProgress, current
 from beamrank.errors import BeamrankError
 from beamrank.ranking.input_layout import PackedInputs
 from beamrank.records import SpecialTokens

@@ -71,7 +71,7 @@ def scanned(tmp_path: Path, checkpoint: str) -> Scanned:
         k=3,
         on_missing_doc="error",
         model="mono",
-        first="mono",
+        deepest="mono",
         checkpoint=checkpoint,
         vocab_size=tokenizer.vocab_size,
     )

@@ -52,6 +52,7 @@ class Listwise(Stage):
 
     type_name = "listwise"
     section = ListwiseConfig
+    has_scores = False
     schema = pa.schema({"query_id": pa.string(), "doc_id": pa.string(), "score": pa.float32()})
 
     window: Annotated[int, Key("{own_name}.window")]
@@ -400,6 +401,13 @@ def test_stage_before_the_first_model_chooses_which_docs_are_scored(collection, 
         assert orders["listwise"][query_id] == chosen + candidates[7:]
         assert sorted(orders["mono"][query_id][:3]) == sorted(chosen[:3])
         assert len(orders["mono"][query_id]) == len(candidates)
+
+
+def test_scores_are_not_combined_with_the_ranks_of_a_listwise_stage(collection, plugins):
+    mono = {"checkpoint": "./mono", "k": 3, "combine": {}}
+    _cascade(collection, {"listwise": {"k": 7}}, {"mono": mono})
+    with pytest.raises(ConfigError, match=r"mono\.combine: .*listwise.*scores"):
+        beamrank.run(str(collection.path))
 
 
 def test_plan_names_a_stage_that_was_added_and_a_checkpoint_that_changed(collection, plugins):

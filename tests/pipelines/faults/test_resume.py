@@ -299,13 +299,13 @@ def _failing(failures: list[Exception]) -> tuple[type[Launcher], list[int]]:
     jobs: list[int] = []
 
     class Failing(Launcher):
-        def _run_job(self, stage, folder, digests, show, tasks, work, scan):
+        def _run_job(self, stage, folder, digests, progress, tasks, work):
             if stage.name == "mono":
                 jobs.append(len(tasks))
                 if failures:
-                    super()._run_job(stage, folder, digests, show, tasks[:1], work, scan)
+                    super()._run_job(stage, folder, digests, progress, tasks[:1], work)
                     raise failures.pop()
-            super()._run_job(stage, folder, digests, show, tasks, work, scan)
+            super()._run_job(stage, folder, digests, progress, tasks, work)
 
     return Failing, jobs
 
@@ -337,15 +337,15 @@ def test_count_of_another_process_is_progress(undisturbed, tmp_path, monkeypatch
     seen: list[object] = []
 
     class Looking(Launcher):
-        def _run_job(self, stage, folder, digests, show, tasks, work, scan):
+        def _run_job(self, stage, folder, digests, progress, tasks, work):
             if stage.name == "mono":
                 name = WORKING.name(digests[1], 1)
-                other = working.Work(1, f"{folder.url}/receipts/{name}")
+                other = working.ShardProgress(1, f"{folder.url}/receipts/{name}")
                 for inputs in (1, 0, 1):
                     if inputs:
                         other.add(inputs)
-                    seen.append(show(None)())
-            super()._run_job(stage, folder, digests, show, tasks, work, scan)
+                    seen.append(progress())
+            super()._run_job(stage, folder, digests, progress, tasks, work)
 
     undisturbed.plan(output=tmp_path).run(Looking)
     assert seen[0] == seen[1] != seen[2]

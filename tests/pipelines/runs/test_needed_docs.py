@@ -4,6 +4,7 @@ run differs.
 
 import math
 import shutil
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from beamrank.errors import BeamrankError
 from beamrank.join.doc_hashes import RANGE_BYTES, NeededList
 from pipelines.launcher import Launcher
-from pipelines.passes import Jobs
+from pipelines.passes import Job, Passes
 from tests.support.runs import assert_same_bytes, undisturbed_run
 from tests.support.small_collection import SmallCollection, small_cascade
 from transforms.scatter import ListNeededDocs
@@ -31,14 +32,14 @@ def lists(collection, monkeypatch) -> dict[str, int]:
     """
     shutil.rmtree(collection.output, ignore_errors=True)
     found: dict[str, int] = {}
-    make_list = Jobs._needed
+    list_needed = Passes._list_needed
 
-    def noted(self: Jobs, *arguments: Any) -> NeededList:
-        needed = make_list(self, *arguments)
+    def noted(self: Passes, *arguments: Any) -> Generator[Job, None, NeededList]:
+        needed = yield from list_needed(self, *arguments)
         found.update({Path(url).name: Path(url).stat().st_size for url in needed.urls})
         return needed
 
-    monkeypatch.setattr(Jobs, "_needed", noted)
+    monkeypatch.setattr(Passes, "_list_needed", noted)
     monkeypatch.setattr("pipelines.passes.count_ranges", lambda _: 3)
     return found
 

@@ -103,17 +103,11 @@ def wait_for(ready: Callable[[], bool | None]) -> None:
 def _python(name: str, packages: Sequence[str]) -> Path:
     def install(folder: Path) -> None:
         venv.create(folder, with_pip=True)
-        _run(
-            [
-                str(folder / "bin/python"),
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--no-compile",
-                *packages,
-            ]
-        )
+        python = str(folder / "bin/python")
+        uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python]
+        # pip takes ten minutes for Airflow, uv one; pip installs where only pip knows of an index.
+        if subprocess.run([*uv, *packages], capture_output=True, check=False).returncode:
+            _run([python, "-m", "pip", "install", "--quiet", "--no-compile", *packages])
 
     return _made(name, install) / "bin/python"
 
