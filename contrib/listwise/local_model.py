@@ -110,12 +110,13 @@ class LocalModel:
         """The token of each letter after the opening bracket."""
         opening = self._tokens(_OPENING)
         found = [self._tokens(_OPENING + letter) for letter in LETTERS]
-        if any(tokens[:-1] != opening for tokens in found):
+        last = [tokens[-1] for tokens in found]
+        if any(tokens[:-1] != opening for tokens in found) or len({*last}) < len(last):
             raise PreflightError(
                 f"the tokenizer of {self._access.checkpoint} has no token of its own for each "
                 "letter after [, which `answer: logits` compares: use `answer: text`"
             )
-        return [tokens[-1] for tokens in found]
+        return last
 
     def _tokens(self, text: str, special: bool = False) -> list[int]:
         return [*self._tokenizer(text, add_special_tokens=special)["input_ids"]]

@@ -124,6 +124,7 @@ class RankLists(Stage):
     input_docs = 2
     any_processor = True
     asks = True
+    has_scores = False
 
     model: Annotated[str, Key("{own_name}.model")]
     template: Annotated[str, Key("{own_name}.template")]
