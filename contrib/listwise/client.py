@@ -24,7 +24,7 @@ MOST_SECONDS = 600.0
 _FIRST_WAIT_SECONDS = 0.5
 _MOST_MESSAGE = 200
 _AGAIN = {408, 409, 429}
-_SPENT = ("insufficient_quota", "quota_exceeded", "billing_hard_limit_reached")
+_SPENT = {"insufficient_quota", "quota_exceeded", "billing_hard_limit_reached"}
 # Newer models refuse these: the other name, or nothing in place of it.
 _REPLACED = {"max_tokens": "max_completion_tokens", "temperature": ""}
 _HINTS = {
@@ -194,17 +194,18 @@ class Server:
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise _Again(f"does not answer ({type(error).__name__})") from None
         status, failure = response.status_code, _failure(response.content)
-        message = self._shown(str(failure.get("message", "")), request["messages"])
+        codes = {str(failure.get(name)) for name in ("code", "type")}
+        message = self._shown(str(failure.get("message") or ""), request["messages"])
         said = f"answers with HTTP {status}{message and ': '}{message}"
         if status == httpx.codes.OK:
             return _reply(response.content)
-        if {failure.get("code"), failure.get("type")} & {*_SPENT}:
+        if codes & _SPENT:
             raise LeftOpenError(f"{self.access.host} {said}")
         if status in _AGAIN or status >= httpx.codes.INTERNAL_SERVER_ERROR:
             wait = _wait_seconds(response.headers.get("Retry-After", ""))
             raise _Again(said, wait, of_all=status == httpx.codes.TOO_MANY_REQUESTS)
-        name = failure.get("param")
-        if name in _REPLACED and str(failure.get("code")).startswith("unsupported"):
+        name = str(failure.get("param"))
+        if name in _REPLACED and any(code.startswith("unsupported") for code in codes):
             self._refused.add(name)
             raise _Again(said)
         hint = (

@@ -220,8 +220,12 @@ class RankLists(Stage):
         )
 
     def compute(self, inputs: ShardInputs) -> Computed:
-        topics, server = list(self._topics(inputs)), inputs.opened(self.open)
+        topics = list(self._topics(inputs))
         windows = sum(len(self._windows(len(topic.doc_ids))) for topic in topics)
+        # In memory nobody has asked before.
+        if inputs.kept is None:
+            self.allow(lambda: windows)
+        server = inputs.opened(self.open)
         shard_at_work().add(0, windows)
 
         def ask(topic: _Topic, docs: Places) -> Places:

@@ -77,6 +77,9 @@ def test_request_and_answer_are_those_of_chat_completions(chat, ask_of, monkeypa
         Fault(cut=40),
         Fault(body={"choices": []}),
         Fault(body={"error": "overloaded"}),
+        Fault(503, {"error": None}),
+        Fault(503, {"error": {"message": [], "code": {}, "type": [], "param": {}}}),
+        Fault(503, [[]]),
         *(Fault(status, _failure()) for status in (408, 409, 500, 503, 529)),
     ],
 )

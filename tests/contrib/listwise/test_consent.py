@@ -15,7 +15,7 @@ from contrib.listwise import consent
 from contrib.listwise.client import server_of
 from tests.support.processes import beamrank_here, succeed
 from tests.support.services.chat_server import BUSY, ChatServer, Fault, chat_server
-from tests.support.small_collection import SmallCollection
+from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
 
 
 @pytest.fixture
@@ -67,6 +67,22 @@ def test_user_is_asked_on_a_terminal(collection, chat, answer):
     os.close(ours)
     assert b"0.0.0.0, in up to 30 requests" in shown
     assert (process.returncode, len(chat.asked)) == {"y": (0, 30), "n": (2, 0)}[answer]
+
+
+def test_ranking_in_memory_needs_consent_too(collection, chat):
+    section = collection.keys["cascade"][0]["listwise"]
+    run = {"q0": {doc: -float(place) for place, doc in enumerate(CANDIDATES["q0"])}}
+    topics = {"q0": TOPICS["q0"]}
+    with pytest.raises(ConfigError, match=r"0\.0\.0\.0, in up to 3 "):
+        beamrank.rerank(topics, run, DOCS, cascade=[{"listwise": section}])
+    with pytest.raises(BeamrankError, match="max_requests allows 2"):
+        beamrank.rerank(topics, run, DOCS, cascade=[{"listwise": section | {"max_requests": 2}}])
+    assert chat.asked == []
+    ranked = beamrank.rerank(
+        topics, run, DOCS, cascade=[{"listwise": section | {"max_requests": 3}}]
+    )
+    assert sorted(ranked["listwise"]["q0"]) == sorted(CANDIDATES["q0"])
+    assert len(chat.asked) == 3
 
 
 def test_limit_is_checked_before_the_start_by_the_most(collection, chat):
