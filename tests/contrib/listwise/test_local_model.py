@@ -6,8 +6,15 @@ import itertools
 import json
 import random
 import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import httpx
 import pytest
 import torch
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
@@ -15,10 +22,11 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast,
 
 import beamrank
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
+from contrib.listwise.client import server_of
 from contrib.listwise.prompt import LETTERS, Window, named_places
 from models.stages.core import open_stages
 from tests.support.processes import succeed
-from tests.support.runs import assert_same_bytes, read_trec, run_here
+from tests.support.runs import assert_same_bytes, read_trec, run_bytes, run_here
 from tests.support.small_collection import SmallCollection
 
 _GRADES = ("best", "good", "poor")
@@ -211,3 +219,51 @@ def test_checkpoint_that_changed_or_cannot_answer_is_refused(collection, trained
         collection.keys["cascade"] = [{"listwise": section}]
         with pytest.raises(BeamrankError, match="128 positions"):
             run_here(collection.path)
+
+
+@contextmanager
+def _served(folder: Path) -> Iterator[str]:
+    """The endpoint of transformers' own server."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [Path(sys.executable).parent / "transformers", "serve", folder]
+    command += ["--host", "127.0.0.1", "--port", port, "--device", "cpu", "--dtype", "float32"]
+    with subprocess.Popen([*map(str, command)]) as process:
+        try:
+            while not _answers(f"http://127.0.0.1:{port}/health", process):
+                time.sleep(0.2)
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            process.terminate()
+
+
+def _answers(url: str, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None, "the server ended"
+    with suppress(httpx.HTTPError):
+        return httpx.get(url, trust_env=False).is_success
+    return False
+
+
+@pytest.mark.slow
+# A server gives no logits.
+@pytest.mark.parametrize("trained", ["text"], indirect=True)
+def test_server_of_transformers_gives_the_run_of_its_checkpoint(trained, collection, tmp_path):
+    """Where its extra `serving` is installed."""
+    _, folder = trained
+    pytest.importorskip("uvicorn", reason="transformers[serving] is not installed")
+    here = run_here(collection.path, tmp_path / "here")
+    (section,) = collection.keys["cascade"][0].values()
+    served = {
+        name: value for name, value in section.items() if name not in ("checkpoint", "answer")
+    }
+    with _served(folder) as endpoint:
+        collection.keys["cascade"] = [
+            {"listwise": served | {"endpoint": endpoint, "model": str(folder)}}
+        ]
+        run = run_here(collection.path)
+        server_of.cache_clear()
+    assert run_bytes(collection.output) == run_bytes(Path(here.plan.output))
+    manifest = run.plan.seal("listwise")
+    assert manifest is not None
+    assert manifest.total("prompt_tokens") > 0
