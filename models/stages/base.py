@@ -209,11 +209,6 @@ class Stage(ABC):
         """
         return True
 
-    @property
-    def by_own_scores(self) -> Self:
-        """The stage as it ranks by the scores of its parts alone."""
-        return self
-
     def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:  # noqa: ARG002
         """The rankings of a shard after this stage (`beamrank.commit.stage.Stage`): by default
         those before it.
