@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, NoReturn, TypeAlias
 
 import apache_beam as beam
@@ -236,14 +236,20 @@ class Launcher:
         if not stage.input_docs or not tasks:
             return tasks
         reusing = self._reuse.given_to(stage, tasks, self.console.note)
-        if self.max_inferences is not None:
+        if self.max_inferences is not None or stage.asks:
             self._check_inferences(stage, reusing, self.max_inferences)
         return reusing
 
-    def _check_inferences(self, stage: StageRecord, tasks: Sequence[ShardTask], most: int) -> None:
+    def _check_inferences(
+        self, stage: StageRecord, tasks: Sequence[ShardTask], most: int | None
+    ) -> None:
         """Counts what is not reused, and raises BeamrankError where it is too much."""
         work = self._stages[stage.name]
-        self._inferences += sum(work.count(shard_inputs(work, task)) for task in tasks)
+        count = cache(lambda: sum(work.count(shard_inputs(work, task)) for task in tasks))
+        work.allow(count)
+        if most is None:
+            return
+        self._inferences += count()
         if self._inferences > most:
             raise BeamrankError(
                 f"{stage.name} was not started: after reuse the run makes {self._inferences:,} "
@@ -394,10 +400,11 @@ class Launcher:
             self._accepted.add(stage.name)
             self.plan.folder(stage.name).sweep(manifest.shard_digests)
             self._check_corpus(stage)
+            scan = ScanReport(0, 0, 0, ())
             if stage.scan_digest is not None:
                 scan = read_scans(self.plan.folder(stage.name).url, stage.scan_digest)
-                for line in self._stages[stage.name].review(manifest, scan):
-                    self.console.note(line)
+            for line in self._stages[stage.name].review(manifest, scan):
+                self.console.note(line)
             if stage == self.plan.stages[0] and isinstance(self.config, RunConfig):
                 first = self._stages[stage.name]
                 warn_of_candidates(self.plan, self.config, first, manifest, self.console)

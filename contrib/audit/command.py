@@ -138,6 +138,12 @@ def audit(
             "again, which resumes"
         )
     drawn = draw_shards(len(plan.shards), shards, seed)
+    topics = sum(plan.shards.rows_of(shard).num_rows for shard in drawn)
+    for stage in stages:
+        if stage.asks:
+            requests = stage.cost(topics)
+            console.note(f"{stage.name}: up to {requests:,} requests are made again")
+            stage.allow(lambda requests=requests: requests)
     results = []
     # A process holds one model: a stage is done before the next.
     for stage in stages:

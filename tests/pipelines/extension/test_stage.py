@@ -50,7 +50,7 @@ class Listwise(Stage):
     doc.
     """
 
-    type_name = "listwise"
+    type_name = "windowed"
     section = ListwiseConfig
     has_scores = False
     schema = pa.schema({"query_id": pa.string(), "doc_id": pa.string(), "score": pa.float32()})
@@ -150,7 +150,7 @@ class Pointwise(ScoreMono):
 
 @pytest.fixture
 def plugins(tmp_path, monkeypatch) -> None:
-    kinds = {"listwise": Listwise, "letters": Dense, "pointwise": Pointwise}
+    kinds = {"windowed": Listwise, "letters": Dense, "pointwise": Pointwise}
     entries = {kind: f"{__name__}:{stage.__name__}" for kind, stage in kinds.items()}
     install(tmp_path / "package", monkeypatch, PLUGINS, **entries)
 
@@ -221,7 +221,7 @@ def test_cascade_in_memory_has_the_runs_of_the_job(collection, plugins):
     """With segments, and with a stage from outside the package."""
     segments = {"length_tokens": 20, "stride_tokens": 10, "limit": 3}
     collection.keys["cascade"][1] = {"mono": {**_LATER[0]["mono"], "segments": segments}}
-    collection.keys["cascade"].append({"listwise": {"k": 3}})
+    collection.keys["cascade"].append({"windowed": {"k": 3}})
     beamrank.run(str(collection.path))
     candidates = {
         query_id: {doc: -float(rank) for rank, doc in enumerate(docs)}
@@ -236,7 +236,7 @@ def test_cascade_in_memory_has_the_runs_of_the_job(collection, plugins):
     options: Any = {"max_length": 64, "max_query_length": 16, "dtype": "float32", "device": "cpu"}
     found = beamrank.rerank(TOPICS, candidates, DOCS, cascade=stages, **options)
     orders = _run_orders(collection.output)
-    assert list(found) == ["mono", "large", "duo-sum", "listwise"]
+    assert list(found) == ["mono", "large", "duo-sum", "windowed"]
     for name, run in found.items():
         assert {query_id: list(docs) for query_id, docs in run.items()} == orders[name]
 
@@ -252,12 +252,12 @@ def test_stage_of_a_package_scores_with_a_checkpoint_of_ours(collection, plugins
 
 
 def test_listwise_stage_after_duo_ranks_windows_of_the_head(collection, plugins, tmp_path):
-    collection.keys["cascade"].append({"listwise": {"k": 3, "window": 2}})
+    collection.keys["cascade"].append({"windowed": {"k": 3, "window": 2}})
     result = beamrank.run(str(collection.path))
-    assert list(result.runs) == ["candidates", "mono", "large", "duo-sum", "listwise"]
+    assert list(result.runs) == ["candidates", "mono", "large", "duo-sum", "windowed"]
     orders = _run_orders(collection.output)
     for query_id, before in orders["duo-sum"].items():
-        assert orders["listwise"][query_id] == windows(query_id, before[:3], 2) + before[3:]
+        assert orders["windowed"][query_id] == windows(query_id, before[:3], 2) + before[3:]
     for arguments in (
         ["verify"],
         ["status"],
@@ -267,7 +267,7 @@ def test_listwise_stage_after_duo_ranks_windows_of_the_head(collection, plugins,
     ):
         assert beamrank_here(*arguments, collection.output).returncode == 0, arguments
     succeed("report", collection.output, "--output", tmp_path / "report")
-    assert "listwise" in (tmp_path / "report/report.html").read_text()
+    assert "windowed" in (tmp_path / "report/report.html").read_text()
     embedded = beamrank.run(str(collection.path), runner="embed", output=tmp_path / "embed")
     assert run_bytes(Path(embedded.output)) == run_bytes(collection.output)
 
@@ -283,10 +283,10 @@ def test_stages_of_a_package_and_of_ours_have_the_same_bytes_on_flink(
     collection.keys["cascade"] = [
         {"letters": {"k": 9}},
         *collection.keys["cascade"],
-        {"listwise": {"k": 3}},
+        {"windowed": {"k": 3}},
     ]
     result = beamrank.run(str(collection.path))
-    assert list(result.runs) == ["letters", "mono", "large", "duo-sum", "listwise"]
+    assert list(result.runs) == ["letters", "mono", "large", "duo-sum", "windowed"]
     on_flink = beamrank.run(str(collection.path), runner="flink", output=tmp_path / "flink")
     assert_same_bytes(Path(on_flink.output), collection.output)
 
@@ -350,12 +350,12 @@ def test_plan_whose_plugin_is_missing_is_read_by_status_and_verify(
     collection, monkeypatch, tmp_path
 ):
     with monkeypatch.context() as installed:
-        install(tmp_path / "package", installed, PLUGINS, listwise=f"{__name__}:Listwise")
-        collection.keys["cascade"].append({"listwise": {"k": 3}})
+        install(tmp_path / "package", installed, PLUGINS, windowed=f"{__name__}:Listwise")
+        collection.keys["cascade"].append({"windowed": {"k": 3}})
         beamrank.run(str(collection.path))
-    assert "listwise" in succeed("status", collection.output).stdout
+    assert "windowed" in succeed("status", collection.output).stdout
     done = beamrank_here("verify", collection.output)
-    assert (done.returncode, "listwise" in done.stderr) == (0, True), done.stderr
+    assert (done.returncode, "windowed" in done.stderr) == (0, True), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_plan_whose_plugin_is_missing_is_read_by_status_and_verify(
             "other-gaps",
         ),
         ([{"mono": {"checkpoint": "./mono", "name": "corpus"}}], "'corpus'"),
-        ([{"listwise": {"k": 3}}], "'listwise'"),
+        ([{"windowed": {"k": 3}}], "'windowed'"),
         (
             [{"mono": {"checkpoint": "./mono", "k": 3}}, {"duo": {"checkpoint": "./duo", "k": 4}}],
             "duo.k 4 is more",
@@ -393,27 +393,27 @@ def test_cascade_that_cannot_be_is_refused(collection, stages, message):
 
 def test_stage_before_the_first_model_chooses_which_docs_are_scored(collection, plugins):
     """Its best docs can be any of those that it received: all of them have tokens."""
-    _cascade(collection, {"listwise": {"k": 7}}, {"mono": {"checkpoint": "./mono", "k": 3}})
+    _cascade(collection, {"windowed": {"k": 7}}, {"mono": {"checkpoint": "./mono", "k": 3}})
     beamrank.run(str(collection.path))
     orders = _run_orders(collection.output)
     for query_id, candidates in CANDIDATES.items():
         chosen = windows(query_id, candidates[:7], 2)
-        assert orders["listwise"][query_id] == chosen + candidates[7:]
+        assert orders["windowed"][query_id] == chosen + candidates[7:]
         assert sorted(orders["mono"][query_id][:3]) == sorted(chosen[:3])
         assert len(orders["mono"][query_id]) == len(candidates)
 
 
 def test_scores_are_not_combined_with_the_ranks_of_a_listwise_stage(collection, plugins):
     mono = {"checkpoint": "./mono", "k": 3, "combine": {}}
-    _cascade(collection, {"listwise": {"k": 7}}, {"mono": mono})
-    with pytest.raises(ConfigError, match=r"mono\.combine: .*listwise.*scores"):
+    _cascade(collection, {"windowed": {"k": 7}}, {"mono": mono})
+    with pytest.raises(ConfigError, match=r"mono\.combine: .*windowed.*scores"):
         beamrank.run(str(collection.path))
 
 
 def test_plan_names_a_stage_that_was_added_and_a_checkpoint_that_changed(collection, plugins):
     beamrank.run(str(collection.path))
-    collection.keys["cascade"].append({"listwise": {"k": 3}})
-    assert "listwise none -> listwise" in succeed("plan", collection.path).stdout
+    collection.keys["cascade"].append({"windowed": {"k": 3}})
+    assert "windowed none -> windowed" in succeed("plan", collection.path).stdout
     collection.keys["cascade"].pop()
     said = succeed("plan", collection.path, "--set", "large.checkpoint=./mono").stdout
     assert "large.checkpoint" in said
