@@ -45,7 +45,7 @@ from pipelines.passes import Passes
 from pipelines.plan.reuse import Reuse
 from pipelines.runners import dataflow
 from pipelines.runners.options import IN_MEMORY, Runner, new_pipeline, shuffle_room
-from pipelines.runners.watchdog import in_mid_run, run_watched
+from pipelines.runners.watchdog import of_started_job, run_watched
 from pipelines.runs.run_file import ShardWriter
 from pipelines.runs.run_files import warn_of_candidates
 from transforms.scatter import Work, transform_of
@@ -60,7 +60,7 @@ _REMOTE_POLL_SECONDS = 5.0
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Adds to a storage error that the run can be resumed."""
+    """Adds to a storage error that the work can be resumed."""
     try:
         yield
     except OSError as error:
@@ -105,7 +105,7 @@ class Launcher:
                 self.run_stage(stage)
 
     def finish(self) -> bool:
-        """Whether all shards of the plan are done, once `run` has done those of this process."""
+        """Whether all shards of the plan are done, once `run` has done this process's shards."""
         return True
 
     def run_stage(self, stage: StageRecord) -> Manifest | None:
@@ -150,11 +150,11 @@ class Launcher:
         return self._accept(stage, sealed)
 
     def _fail(self, stage: StageRecord, error: BeamrankError | OSError) -> NoReturn:
-        """Raises the error of a stage that is not finished, after those of what it read."""
+        """Raises the error of a stage that is not finished; errors of its inputs come first."""
         self._check_corpus(stage)
         if self._started and isinstance(error, BeamrankError):
             # Other exit codes mean that nothing has started.
-            raise in_mid_run(type(error), str(error)) from error
+            raise of_started_job(type(error), str(error)) from error
         raise error
 
     def _note_done(self, stage: str, shards: int, start: float, of: str = "") -> None:
@@ -174,8 +174,8 @@ class Launcher:
             bar.update(done, total, "parts")
             return done
 
-        def run(some: Sequence[ShardTask]) -> None:
-            self._run_job(record, last, digests, progress, some, write)
+        def run(group: Sequence[ShardTask]) -> None:
+            self._run_job(record, last, digests, progress, group, write)
 
         with log_context(RUNS), self.console.bar(RUNS) as bar:
             while tasks:
@@ -219,7 +219,7 @@ class Launcher:
         digests: Mapping[int, str],
         before: Sequence[Receipts],
     ) -> Sequence[ShardTask]:
-        """The shards that have no receipt yet, with the parts of earlier runs that hold their
+        """The shards that have no receipt yet, with the parts of earlier plans that hold their
         scores. `before` are the receipts of the stages that it reads, by shard.
         """
         done = self.plan.folder(stage.name).valid_receipts(digests)
@@ -229,7 +229,7 @@ class Launcher:
             )
         of_all = self.plan.digest_of_all(stage)
         tasks = [
-            self.plan.task(stage, shard, [each[shard] for each in before], of_all)
+            self.plan.task(stage, shard, [receipts[shard] for receipts in before], of_all)
             for shard in digests
             if shard not in done
         ]
@@ -301,9 +301,9 @@ class Launcher:
             return folder.receipt(shard, digests[shard])
 
         with self.console.bar(stage.name) as bar:
-            for some, work, scan in self._jobs(stage, tasks, in_order, bar):
+            for group, work, scan in self._jobs(stage, tasks, in_order, bar):
                 progress = StageProgress(look, len(digests), bar, read_receipt, inputs_done, scan)
-                self._run_job(stage, folder, in_order, progress, some, work)
+                self._run_job(stage, folder, in_order, progress, group, work)
 
     def _jobs(
         self,
@@ -321,7 +321,7 @@ class Launcher:
         passes = Passes(room_bytes, self.wait and self.runner not in IN_MEMORY, bar)
         others = self._made_beside(record) if stage.does == "join" else {}
         tasks = [
-            replace(task, beside=tuple((each, of[task.shard]) for each, of in others.values()))
+            replace(task, beside=tuple((folder, of[task.shard]) for folder, of in others.values()))
             for task in tasks
         ]
         beside = [self._stages[name] for name in others]
@@ -431,8 +431,8 @@ class Launcher:
 def incomplete(
     stage: str, folder: StageFolder, digests: Mapping[int, str], of: str = ""
 ) -> TemporaryError:
-    """The error of a stage that ended without some shards, with the reasons of those that were left
-    open.
+    """The error of a stage that ended without some shards, with the reasons of the shards that were
+    left open.
     """
     missing = len(digests) - len(folder.receipts(digests))
     reasons = "".join(f"; {words}" for words in left_open_words(folder.left_open(digests)))

@@ -70,7 +70,7 @@ class TopicsConfig(Section):
     `"{title} {desc}"`; default: the format's own.
     """
     columns: TopicColumns | None = None
-    """Where the id or the text has a different name than usual."""
+    """The names of the id or the text, where they are not the usual ones."""
     header: bool | None = None
     """Whether the first line of each TSV or CSV file names the columns; default: recognized, and
     said.
@@ -120,7 +120,7 @@ def read_topics(
     try:
         files = _open(config, rules, rejects, instructions)
         tables = [_with_texts(file, rules, empty) for file in files]
-        table = _each_once(files, tables, FORMATS[config.format].repeats)
+        table = _without_repeats(files, tables, FORMATS[config.format].repeats)
         check_all(files, len(table))
     except WrongFormatError as error:
         hint = _CHOICE.hint(error.file or topics_files(config)[0].url, config.format)
@@ -197,9 +197,9 @@ def _open(
     return [TableReader(file, schema, hints, rejects, FORMATS) for file in files]
 
 
-def _each_once(files: list[TableReader], tables: list[pa.Table], repeats: bool) -> pa.Table:
-    """The topics of all files; those whose id is there before cannot be used, unless they are equal
-    and may repeat.
+def _without_repeats(files: list[TableReader], tables: list[pa.Table], repeats: bool) -> pa.Table:
+    """The topics of all files; topics whose id is there before cannot be used, unless they are
+    equal and may repeat.
     """
     if repeats:
         tables = [

@@ -57,7 +57,7 @@ Hashes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class References:
-    """What a run is checked against; None where nothing was given.
+    """The references that a run is checked against; None where nothing was given.
 
     Attributes:
         topics: the query_ids.
@@ -109,7 +109,7 @@ def read_references(
 
 
 def among(hashes: Hashes, others: Hashes) -> NDArray[np.bool_]:
-    """Which of some hashes are among others, which are sorted."""
+    """Whether each of some hashes is among others, which are sorted."""
     if not len(others):
         return np.zeros(len(hashes), dtype=bool)
     return np.asarray(others[np.searchsorted(others, hashes).clip(max=len(others) - 1)] == hashes)

@@ -31,7 +31,7 @@ from pipelines.runs.run_files import check_places
 
 @dataclass(frozen=True)
 class ScorePreview:
-    """What `score_pairs` will do, as `--dry-run` prints it (docs/reference/json.md)."""
+    """The work that `score_pairs` will do, as `--dry-run` prints it (docs/reference/json.md)."""
 
     pairs: int
     files: int
@@ -47,7 +47,7 @@ class ScorePreview:
 def preview_scores(
     settings: ScoreConfig, runner: Runner, flags: Sequence[str], console: ConsoleProgress
 ) -> ScorePreview:
-    """What `score_pairs` would do with the same arguments. Writes nothing."""
+    """The work of `score_pairs` with the same arguments. Writes nothing."""
     _, files, plan, stage = _plan(settings, runner, flags, console)
     done = read_receipts(plan)[stage.name]
     open_shards = [shard for shard in plan.shards if shard.index not in done]
@@ -147,7 +147,7 @@ def _check_apart(config: ScoreConfig) -> None:
 
 @dataclass
 class _BadRows:
-    """Counts the rows without a score in the shards that are done, of which there may be `most`."""
+    """Counts the rows without a score in the shards that are done; there may be `most`."""
 
     most: int
     output: str
@@ -181,7 +181,7 @@ class _BadRows:
 
 @dataclass
 class _ScoreLauncher(Launcher):
-    """Ends the job as soon as its shards, those of earlier jobs too, have too many bad rows."""
+    """Ends the job as soon as its shards, also of earlier jobs, have too many bad rows."""
 
     bad_rows: _BadRows = field(kw_only=True)
     _seen: set[int] = field(default_factory=set, init=False, repr=False)
