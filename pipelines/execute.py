@@ -41,7 +41,7 @@ from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
 from pipelines.run_options import with_options
 from pipelines.runners import dataflow
-from pipelines.runners.options import Runner, check_server, settle_kernel
+from pipelines.runners.options import Runner, check_server, resolve_kernel
 from pipelines.runners.workers import job_environment
 from pipelines.runs.run_file import run_files
 from pipelines.runs.run_files import check_places, write_runs
@@ -161,7 +161,7 @@ def execute(
     written = settings.model_dump(mode="json", exclude_unset=True)
     written["flags"] = [str(part) for part in (runner, *flags, limits, options)]
     settings = named_inputs(settings, console)
-    settings = settle_kernel(settings, runner, flags)
+    settings = resolve_kernel(settings, runner, flags)
     settings = with_options(settings, limits.max_inferences, options or {})
     steps = steps_of(settings)
     if stage not in (None, RUNS, *steps):

@@ -93,7 +93,7 @@ class Launcher:
     retries: int = RETRIES
     max_inferences: int | None = None
     submitted: list[str] = field(default_factory=list, init=False)
-    _accepted: set[str] = field(default_factory=set, init=False, repr=False)
+    _checked_stages: set[str] = field(default_factory=set, init=False, repr=False)
     _inferences: int = field(default=0, init=False, repr=False)
     _attempt: int = field(default=1, init=False, repr=False)
     _started: bool = field(default=False, init=False, repr=False)
@@ -124,7 +124,7 @@ class Launcher:
         sealed = folder.seal(stage.name, digests)
         if sealed is not None:
             self.console.note(f"{stage.name}: all {len(digests)} shards are already complete")
-            return self._accept(stage, sealed)
+            return self._check_sealed(stage, sealed)
         tasks = self._open_tasks(stage, by_shard, before)
         try:
             rest = tasks
@@ -147,7 +147,7 @@ class Launcher:
         if sealed is None:
             raise incomplete(stage.name, folder, by_shard)
         self._note_done(stage.name, len(tasks), start)
-        return self._accept(stage, sealed)
+        return self._check_sealed(stage, sealed)
 
     def _fail(self, stage: StageRecord, error: BeamrankError | OSError) -> NoReturn:
         """Raises the error of a stage that is not finished; errors of its inputs come first."""
@@ -211,7 +211,7 @@ class Launcher:
                 f"{stage.name} reads {name}, which is not finished under {self.plan.output}: run "
                 f"it first, with --stage {self.plan.stage(name).step} or without --stage"
             )
-        return self._accept(self.plan.stage(name), manifest)
+        return self._check_sealed(self.plan.stage(name), manifest)
 
     def _open_tasks(
         self,
@@ -386,12 +386,12 @@ class Launcher:
     def _stages(self) -> dict[str, Any]:
         return {stage.name: stage for stage in open_stages(self.plan.stages)}
 
-    def _accept(self, stage: StageRecord, manifest: Manifest) -> Manifest:
+    def _check_sealed(self, stage: StageRecord, manifest: Manifest) -> Manifest:
         """Checks what a sealed stage read, tells of it, and removes leftovers of killed
         attempts.
         """
-        if stage.name not in self._accepted:
-            self._accepted.add(stage.name)
+        if stage.name not in self._checked_stages:
+            self._checked_stages.add(stage.name)
             self.plan.folder(stage.name).sweep(manifest.shard_digests)
             self._check_corpus(stage)
             if stage.scan_digest is not None:

@@ -106,7 +106,7 @@ class ShareLauncher(Launcher):
         if stage.corpus_digest is not None:
             # Before anything is scored, and not once more by `finish`.
             self._check_corpus(stage)
-            self._accepted.add(stage.name)
+            self._checked_stages.add(stage.name)
 
     def _own_shards(self) -> Sequence[int]:
         return self.share.of(len(self.plan.shards))
@@ -143,7 +143,7 @@ class ShareLauncher(Launcher):
         stage = next((record for record in self.plan.stages if record.name not in sealed), None)
         if stage is None:
             for name, manifest in sealed.items():
-                self._accept(self.plan.stage(name), manifest)
+                self._check_sealed(self.plan.stage(name), manifest)
             return True
         digests = self.plan.shard_digests(stage, [sealed[name] for name in stage.inputs])
         left = len(digests) - len(self.plan.folder(stage.name).done(digests))

@@ -19,7 +19,14 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import Template, split_template
 from beamrank.formats.columns import DocColumns, TemplateText, check_header, column_names
 from beamrank.formats.decode.base import WrongFormatError
-from beamrank.formats.files import AUTO, Choice, Format, check_kinds, folder_files, is_packaged
+from beamrank.formats.files import (
+    AUTO,
+    Format,
+    FormatGuesser,
+    check_kinds,
+    folder_files,
+    is_packaged,
+)
 from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.schemas import Hints
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, Fields
@@ -44,7 +51,7 @@ FORMATS: Registry[Format] = Registry(
         "tsv": "beamrank.formats.named_formats:TSV",
     },
 )
-_CHOICE = Choice("corpus", FORMATS)
+_GUESSER = FormatGuesser("corpus", FORMATS)
 _NOT_DOCS = re.compile(r"readme", re.IGNORECASE)
 
 
@@ -136,7 +143,7 @@ def resolved(corpus: CorpusConfig) -> CorpusConfig:
         PreflightError: the format cannot be guessed, or has no named columns or header and the
             corpus names some.
     """
-    return _CHOICE.resolved(corpus, corpus.path, _with_docs)
+    return _GUESSER.resolved(corpus, corpus.path, _with_docs)
 
 
 def _with_docs(path: str) -> list[str]:
@@ -210,7 +217,7 @@ def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusU
             except WrongFormatError as error:
                 if error.kind == "no-rows":
                     continue
-                hint = _CHOICE.hint(url, corpus.format) or (
+                hint = _GUESSER.hint(url, corpus.format) or (
                     f". It is read as `format: {corpus.format}`: check `corpus.format` and "
                     "`corpus.fields`"
                 )

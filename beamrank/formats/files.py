@@ -19,7 +19,7 @@ from pydantic_core import from_json
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.decode.base import BYTE_ORDER_MARK, Decoder, Source, WrongFormatError
 from beamrank.formats.decode.json_rows import JsonDecoder
-from beamrank.formats.decode.packing import check_binary, check_text, packed_as
+from beamrank.formats.decode.packing import check_binary, check_text, packing_hint
 from beamrank.formats.decode.tables import is_table, open_table_file
 from beamrank.formats.schemas import Hints, Schema
 from beamrank.formats.values import RowError, values_of
@@ -331,7 +331,7 @@ class Format:
         return self.candidate_order is not None
 
 
-class Choice(NamedTuple):
+class FormatGuesser(NamedTuple):
     """The formats among which a key of a configuration chooses."""
 
     key: str
@@ -378,7 +378,7 @@ class Choice(NamedTuple):
         nothing.
         """
         beginning = Beginning(url)
-        alike, packed = self._alike(beginning), packed_as(beginning.content)
+        alike, packed = self._alike(beginning), packing_hint(beginning.content)
         if packed or not alike:
             return packed
         name, look = next(iter(alike.items()))

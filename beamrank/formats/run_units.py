@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import FORMATS
-from beamrank.formats.files import Beginning, Choice, InputFile, Paths, shown_paths
+from beamrank.formats.files import Beginning, FormatGuesser, InputFile, Paths, shown_paths
 from beamrank.formats.reader import TableReader
 from beamrank.formats.rejects import NO_LIMIT, Rejects, row_place
 from beamrank.formats.run_order import RunLayout
@@ -260,7 +260,7 @@ def open_run(
 
 def _layout(file: InputFile, hints: Hints) -> RunLayout:
     """The layout of a file."""
-    listed = Choice(
+    listed = FormatGuesser(
         "candidates", {name: known for name, known in FORMATS.items() if known.lists_candidates}
     ).guess(Beginning(file.url))
     if listed is None:

@@ -15,8 +15,8 @@ from beamrank.formats.columns import TemplateText, TopicColumns, check_header, c
 from beamrank.formats.decode.base import WrongFormatError
 from beamrank.formats.files import (
     AUTO,
-    Choice,
     Format,
+    FormatGuesser,
     InputFile,
     folder_files,
     input_files,
@@ -48,7 +48,7 @@ FORMATS: Registry[Format] = Registry(
         "tsv": "beamrank.formats.named_formats:TSV",
     },
 )
-_CHOICE = Choice("topics", FORMATS)
+_GUESSER = FormatGuesser("topics", FORMATS)
 
 
 class TopicsConfig(Section):
@@ -123,7 +123,7 @@ def read_topics(
         table = _without_repeats(files, tables, FORMATS[config.format].repeats)
         check_all(files, len(table))
     except WrongFormatError as error:
-        hint = _CHOICE.hint(error.file or topics_files(config)[0].url, config.format)
+        hint = _GUESSER.hint(error.file or topics_files(config)[0].url, config.format)
         raise PreflightError(f"{error}{hint}", **error.of_input) from error
     if config.ids == "order":
         table = table.set_column(
@@ -237,7 +237,7 @@ def resolved(config: _Config) -> _Config:
         PreflightError: there is no file, its format cannot be guessed, or has no named columns or
             header and the topics name some.
     """
-    return _CHOICE.resolved(config, paths_of(config.path)[0], _urls)
+    return _GUESSER.resolved(config, paths_of(config.path)[0], _urls)
 
 
 def _urls(path: str) -> list[str]:

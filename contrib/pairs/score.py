@@ -25,7 +25,7 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher, resumable
 from pipelines.plan.make_plan import check_writable
 from pipelines.runners import dataflow
-from pipelines.runners.options import Runner, beam_options, check_server, settle_kernel
+from pipelines.runners.options import Runner, beam_options, check_server, resolve_kernel
 from pipelines.runs.run_files import check_places
 
 
@@ -92,7 +92,7 @@ def _plan(
 
     The options are as the runner settles them; the shards are the files' rows.
     """
-    settings, device = settle_kernel(settings, runner, flags), None
+    settings, device = resolve_kernel(settings, runner, flags), None
     if runner is Runner.DATAFLOW:
         dataflow.check_paths(_worker_paths(settings))
         settings, device = dataflow.settle(settings)

@@ -98,7 +98,7 @@ def shuffle_room(runner: Runner, flags: Sequence[str] = ()) -> float:
     return math.inf
 
 
-def settle_kernel(settings: _Config, runner: Runner, flags: Sequence[str]) -> _Config:
+def resolve_kernel(settings: _Config, runner: Runner, flags: Sequence[str]) -> _Config:
     """The kernel `auto` is torch's for workers on other machines, which may have no compiled
     one.
     """
