@@ -96,7 +96,7 @@ class Stage(Protocol):
         """The rankings of a shard after this stage. A pure function of the rows.
 
         Args:
-            before: those of the stage before; None for the first.
+            before: the rankings of the stage before; None for the first.
             part: the shard's part of this stage.
             k: as if it had scored only the first k docs; by default all that it scored.
         """

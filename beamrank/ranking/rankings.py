@@ -91,7 +91,7 @@ def rank_docs(
     k: int | None = None,
     combine: Combine | None = None,
 ) -> Rankings:
-    """The rankings after a stage that scores docs one by one, of which `part` is a table of
+    """The rankings after a stage that scores docs one by one, whose `part` is a table of
     `schemas.MONO`.
 
     It was to score `stage_k` docs of a query; with `k`, as if it had scored only so many. DataError
@@ -107,10 +107,10 @@ def rank_docs(
         raise _foreign(query_id, doc_ids[rows[query_id].start])
     rankings = {}
     for query_id, ranking in before.items():
-        own = rows.get(query_id, slice(0, 0))
-        own_scores = scores[own].astype(np.float64)
+        place = rows.get(query_id, slice(0, 0))
+        own_scores = scores[place].astype(np.float64)
         rankings[query_id] = rerank(
-            query_id, ranking, doc_ids[own], own_scores, stage_k, k, combine
+            query_id, ranking, doc_ids[place], own_scores, stage_k, k, combine
         )
     return rankings
 
@@ -124,7 +124,7 @@ def rank_pairs(
     k: int | None = None,
     drawn: tuple[int, int] | None = None,
 ) -> Rankings:
-    """The rankings after a stage that compares docs in pairs, of which `part` is a table of
+    """The rankings after a stage that compares docs in pairs, whose `part` is a table of
     `schemas.DUO`.
 
     It was to compare `stage_k` docs of a query; with `k`, as if it had compared only those among

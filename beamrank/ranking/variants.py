@@ -36,7 +36,7 @@ _COMBINED_POINTS = 100
 
 
 class Depths(NamedTuple):
-    """The points of curves that a user chooses; empty for those of the paper.
+    """The points of curves that a user chooses; empty for the paper's points.
 
     Attributes:
         k0s: how many docs a stage scores one by one.
@@ -87,10 +87,10 @@ class Variants(NamedTuple):
 
     Attributes:
         figure: the figure of Nogueira et al. 2019 that shows them.
-        k: that of the stage.
+        k: the stage's.
         variants: in the order of the positions.
-        positions: from the rankings that the stage re-ranks, those that it gave and its part, the
-            candidates of each query of a shard, and where every variant has them.
+        positions: from the rankings that the stage re-ranks, the rankings that it gave and its
+            part, the candidates of each query of a shard, and where every variant has them.
     """
 
     figure: int
@@ -122,8 +122,8 @@ def depth_variants(k: int, depths: Depths, combine: Combine | None = None) -> Va
 
 
 def pair_variants(k: int, depths: Depths) -> Variants:
-    """A stage that compares all pairs of k docs, as if only those of the first k1, and aggregated
-    differently.
+    """A stage that compares all pairs of k docs, as if it compared only the first k1, and
+    aggregated differently.
 
     By default every k1 up to 20 or else five of them, and m at each fifth of k: with k = 50 these
     are the points of the paper. k1 = 0 is the stage before. SAMPLE is drawn from the matrix.

@@ -34,16 +34,13 @@ from pipelines.console.terminal import write_line
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes:
-        output, plan: what was audited.
-        shards, seed: of all shards, those that were drawn are in `audited`.
-        wrong: of these, the shards that are wrong in a stage.
-        most_wrong, most_wrong_share: how many of all shards can be wrong with `confidence`.
-        stages: by stage.
-        machine: this one.
-        date, seconds: when, and how long it took.
+        output, plan: what was audited. shards, seed: of all shards, `audited` has the ones that
+        were drawn. wrong: of these, the shards that are wrong in a stage. most_wrong,
+        most_wrong_share: how many of all shards can be wrong with `confidence`. stages: by stage.
+        machine: this one. date, seconds: when, and how long it took.
     """
 
     output: str

@@ -208,7 +208,7 @@ def reliability_diagram(reliability: dict[str, Reliability], name: str) -> bytes
     """The share of relevant docs against the probability, in bins of as many docs, with
     intervals.
     """
-    with figure(whole=False) as (axes, content):
+    with figure(of_counts=False) as (axes, content):
         axes.plot([0, 1], [0, 1], color="tab:gray", linewidth=1, linestyle="--", label="reliable")
         for kind, figures in reliability.items():
             if kind == _BASE_RATE:
