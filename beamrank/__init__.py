@@ -66,10 +66,10 @@ def __getattr__(name: str) -> Any:
     root, silence = logging.getLogger(), logging.NullHandler()
     root.addHandler(silence)
     try:
-        globals()[name] = found = getattr(importlib.import_module(_HOME_OF[name]), name)
+        globals()[name] = value = getattr(importlib.import_module(_HOME_OF[name]), name)
     finally:
         root.removeHandler(silence)
-    return found
+    return value
 
 
 def __dir__() -> list[str]:

@@ -14,7 +14,7 @@ class BeamrankError(Exception):
 
     Attributes:
         kind: a short constant for the reason, mostly of an input that cannot be read:
-            `column-twice`. docs/reference/errors.md lists those of all errors.
+            `column-twice`. docs/reference/errors.md lists the kinds of all errors.
         file: the input's.
         place: the line, byte or row there.
     """
@@ -29,7 +29,7 @@ class BeamrankError(Exception):
 
     @property
     def of_input(self) -> dict[str, Any]:
-        """What the error says about an input, to raise it as another class."""
+        """The fields of the error about an input, to raise it as another class."""
         return {"kind": self.kind, "file": self.file, "place": self.place}
 
 
@@ -74,8 +74,8 @@ class WorkerLostError(BeamrankError):
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code of a command that ends with an error: that of the first error behind it, where
-    another attempt may cure that one.
+    """The exit code of a command that ends with an error, or of the first error behind it that
+    another attempt may cure.
     """
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, TemporaryError):

@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a value, in our words."""
+"""The problems that pydantic finds with a value, in our words."""
 
 import re
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Frames: tables of pandas, polars, Arrow and any library that exports Arrow's PyCapsule stream, in
 and out.
 
-Columns are found by the names that those of files can have. Rows count from 0, as these libraries
+Columns are found by the names that files' columns can have. Rows count from 0, as these libraries
 count them.
 """
 
@@ -62,7 +62,7 @@ def _wanted(frame: Any, schema: Schema) -> Any:
         binding = bind(schema, list(names))
     except ColumnsError as error:
         raise error.of(f"the table of the {schema.what.removeprefix('file of ')}") from error
-    # What is missing is said of all columns.
+    # The error names all columns that are missing.
     if not schema.is_complete(binding):
         return frame
     try:
@@ -76,8 +76,8 @@ def texts_of(
 ) -> dict[str, str]:
     """The text of each topic or doc by its id; a doc's text begins with its title, if there is one.
 
-    `what` names the frame in messages, `meaning` is that of the id: `query_id` or `doc_id`. With
-    `only`, the texts of other ids are not looked at.
+    `what` names the frame in messages, `meaning` is the id's: `query_id` or `doc_id`. With `only`,
+    the texts of other ids are not looked at.
 
     Raises:
         DataError: a column is missing or of another type, a value is null, or an id is there twice.

@@ -1,4 +1,4 @@
-"""The log of a run: one line for each event, with its time, level, stage and shard, from the
+"""The log of a command: one line for each event, with its time, level, stage and shard, from the
 launcher and its workers.
 
 Every layer logs with the standard `logging` module. `run_log` sets the log up; workers that are
@@ -64,7 +64,7 @@ class RunLog(logging.Handler):
 
     Several processes of a machine may append to one file. A file of an object store is a local one
     that is uploaded every half minute, and when the log is closed. A log that cannot be written
-    never ends a run.
+    never ends a command.
     """
 
     def __init__(self) -> None:
@@ -122,8 +122,8 @@ class RunLog(logging.Handler):
 
 
 def is_event(record: logging.LogRecord) -> bool:
-    """Keeps our events and the warnings of libraries, except for loggers that repeat those of
-    workers.
+    """Keeps our events and the warnings of libraries, except for loggers that repeat workers'
+    warnings.
     """
     if record.name.partition(".")[0] in PACKAGES:
         return True
@@ -131,8 +131,8 @@ def is_event(record: logging.LogRecord) -> bool:
 
 
 class LogPlace(NamedTuple):
-    """The log of a run, for workers: the folder, the run's name, and the launcher's file on its
-    machine.
+    """The log of a launcher, for workers: the folder, the log's name, and the launcher's file on
+    its machine.
     """
 
     folder: str
@@ -158,7 +158,7 @@ _place: LogPlace | None = None
 
 
 def place() -> LogPlace | None:
-    """The log of the run of this process; None if no log is open."""
+    """The log of this process; None if it is not open."""
     return _place
 
 
@@ -166,8 +166,8 @@ def place() -> LogPlace | None:
 def run_log(shown: AbstractContextManager[None]) -> Iterator[RunLog]:
     """Logs what happens in the `with` block, with the traceback of the error that ends it.
 
-    `open_in_output` opens the file: an error found before the run has an output leaves none.
-    `shown` shows events.
+    `open_in_output` opens the file: an error found before there is an output leaves none. `shown`
+    shows events.
     """
     global _log, _place
     log = RunLog()
@@ -191,8 +191,8 @@ def run_log(shown: AbstractContextManager[None]) -> Iterator[RunLog]:
 
 
 def open_in_output(output: str) -> None:
-    """Opens the log of this process in the output of a run, for its workers too; where that fails,
-    there is no log.
+    """Opens the log of this process in an output, for its workers too; where that fails, there is
+    no log.
     """
     global _place
     if _log is None or _log.url is not None:
@@ -228,7 +228,7 @@ def _install(log: RunLog) -> Callable[[], None]:
         _, least = before.get(record.name.partition(".")[0], (0, 0))
         return record.levelno >= least
 
-    # What other handlers get of our events must not change with the level of our loggers.
+    # The level of our loggers must not change which of our events other handlers get.
     others = [handler for logger in (root, *ours) for handler in logger.handlers]
     for handler in others:
         handler.addFilter(as_before)

@@ -40,8 +40,8 @@ class Machine:
     """A machine, its Python and the versions of its libraries.
 
     `instructions` are what beside the processor's model decides how libraries compute on it:
-    family, model, instruction sets, and the settings that limit these. `cores` are those that the
-    process may use.
+    family, model, instruction sets, and the settings that limit these. `cores` are the cores that
+    the process may use.
     """
 
     processor: str
@@ -54,8 +54,8 @@ class Machine:
     libraries: Mapping[str, str]
 
     def arithmetic(self, backend: str) -> dict[str, str]:
-        """What decides the bits of a backend's scores here beside their inputs, model and dtype, on
-        a CPU.
+        """The facts that decide the bits of a backend's scores here, beside their inputs, model and
+        dtype, on a CPU.
         """
         versions = {
             name: self.libraries[name] for name in (*_COMPUTING, backend) if name in self.libraries
@@ -85,8 +85,8 @@ def describe_machine() -> Machine:
 
 
 def usable_cores() -> int:
-    """The cores that this process may use: those it is bound to, and no more than its container's
-    quota.
+    """The cores that this process may use: the cores it is bound to, and no more than its
+    container's quota.
     """
     bound = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if bound else os.cpu_count() or 1
@@ -99,7 +99,7 @@ def usable_cores() -> int:
 
 
 def usable_memory_bytes() -> int:
-    """The memory that this process may use: that of the machine, or of its container."""
+    """The memory that this process may use: the machine's, or its container's."""
     limits = [
         *_cgroup_limits("memory", "memory.max"),
         *_cgroup_limits("memory", "memory.limit_in_bytes"),
@@ -153,7 +153,7 @@ def _gpus(folder: Path) -> Iterator[str]:
 
 
 def _values(keys: str, text: str) -> Iterator[str]:
-    return (found[1].strip() for found in re.finditer(rf"^(?:{keys})\s*:(.*)$", text, re.MULTILINE))
+    return (match[1].strip() for match in re.finditer(rf"^(?:{keys})\s*:(.*)$", text, re.MULTILINE))
 
 
 def _versions() -> Iterator[tuple[str, str]]:
@@ -201,7 +201,7 @@ def environment(**values: str) -> Iterator[None]:
 DEVICE_PATTERN = r"auto|cpu|cuda(:[0-9]{1,3})?"
 DEVICE_NAMES = "auto, cpu, cuda, or cuda:N for one GPU of several"
 WORKER_NUMBER = "BEAMRANK_WORKER_NUMBER"
-"""The environment variable with the number of a worker process among those of its machine."""
+"""The environment variable with the number of a worker process on its machine."""
 
 
 def number_worker(worker_id: str) -> None:

@@ -1,4 +1,6 @@
-"""What a user is told: notes about files, counts in words, and the progress of long operations."""
+"""Messages for the user: notes about files, counts in words, and the progress of long
+operations.
+"""
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -25,8 +27,8 @@ class Note(NamedTuple):
 def of_files(notes: Mapping[str, Iterable[Note]]) -> list[str]:
     """The notes of files, by their names; what several files have is one line."""
     by_fact: dict[tuple[str, str], dict[str, str]] = {}
-    for name, own in notes.items():
-        for what, count, why in own:
+    for name, of_file in notes.items():
+        for what, count, why in of_file:
             by_fact.setdefault((what, why), {})[name] = count
     return [
         f"{name}: {Note(what, count, why)}"

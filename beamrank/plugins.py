@@ -1,5 +1,5 @@
-"""Extensions by name: ours from a table, those of packages through entry points, imported when they
-are used.
+"""Extensions by name: ours from a table, packages' through entry points, imported when they are
+used.
 
 And our own packages, which are installed side by side: their names are common, and a different
 package can hide them.
@@ -101,7 +101,7 @@ def load_entry(entry: EntryPoint, kind: str) -> Any:
     """Imports what an entry point names; PreflightError where that fails."""
     try:
         return entry.load()
-    except Exception as error:  # What another package does when it is imported can fail in any way.
+    except Exception as error:  # The import of another package can fail in any way.
         raise PreflightError(
             f"the {kind} {entry.name!r} of {package_of(entry)} cannot be imported: "
             f"{type(error).__name__}: {error}. Install it again, or uninstall it"

@@ -139,7 +139,7 @@ def keys(model: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInf
 
 
 def _kinds(annotation: Any) -> tuple[Any, ...]:
-    """A type, and the types of which it is made."""
+    """A type, and the types that make it up."""
     return annotation, *(kind for argument in get_args(annotation) for kind in _kinds(argument))
 
 

@@ -18,6 +18,7 @@ from beamrank.config.run import JobConfig, RunConfig
 from beamrank.section import OneOf, Section, keys
 from contrib.lint.check import TRACKS, Track
 from contrib.lint.registry import CHECKS
+from contrib.listwise.config import ListwiseConfig
 from docs.error_messages import errors
 from docs.hooks import hooks
 from docs.pipeline_picture import picture
@@ -223,6 +224,7 @@ def generated() -> dict[Path, str]:
     """The text of each generated file."""
     return {
         _DOCS / "reference/configuration.md": configuration("configuration.md", RunConfig),
+        _DOCS / "guide/listwise.md": configuration("../guide/listwise.md", ListwiseConfig),
         _DOCS / "reference/training.md": configuration("training.md", TrainConfig),
         _DOCS / "reference/errors.md": errors(),
         _DOCS / "internals/hooks.md": hooks(),

@@ -5,27 +5,64 @@ examples.
 import ast
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 _ROOT = Path(__file__).resolve().parent.parent
 _ROOTS = ("beamrank", "models", "pipelines")
+_PACKAGE, _TESTS = "examples.plugin.beamrank_overlap", "tests.pipelines.extension"
 # Examples that are tested; of other groups the smallest one that is shipped.
 _TESTED = {
-    "beamrank.architectures": ("test_models:read_sum_of_ids",),
-    "beamrank.backends": ("test_models:CountTokens",),
-    "beamrank.corpora": ("test_formats:BLOCKS",),
-    "beamrank.qrels": ("test_formats:TOY_QRELS",),
-    "beamrank.run_formats": ("test_formats:TOY_RUN",),
-    "beamrank.stages": ("test_text_stage:Overlap", "test_stage:Dense"),
-    "beamrank.topics": ("test_formats:COLON",),
+    "beamrank.architectures": (f"{_TESTS}.test_models:read_sum_of_ids",),
+    "beamrank.backends": (f"{_TESTS}.test_models:CountTokens",),
+    "beamrank.corpora": (f"{_PACKAGE}.corpus:BLOCKS",),
+    "beamrank.qrels": (f"{_TESTS}.test_formats:TOY_QRELS",),
+    "beamrank.report_sections": (f"{_PACKAGE}.report:SECTION",),
+    "beamrank.run_formats": (f"{_TESTS}.test_formats:TOY_RUN",),
+    "beamrank.stages": (f"{_PACKAGE}.stage:Overlap", f"{_TESTS}.test_stage:Dense"),
+    "beamrank.topics": (f"{_TESTS}.test_formats:COLON",),
+}
+# A name leaves this list in the release after one that deprecates it.
+PUBLIC: Mapping[str, Sequence[str]] = {
+    "beamrank.commit.schemas": ("MONO",),
+    "beamrank.commit.working": ("shard_at_work",),
+    "beamrank.config.cascade": ("ConfiguredStage",),
+    "beamrank.config.run": ("RunConfig",),
+    "beamrank.config.stages": ("ModelConfig", "PointwiseConfig", "StageConfig"),
+    "beamrank.errors": ("ConfigError", "DataError", "LeftOpenError", "PreflightError"),
+    "beamrank.evaluation.tables": ("COUNT", "MEAN", "P_VALUE", "Cell", "Column", "Table"),
+    "beamrank.formats.decode.base": (
+        *("Bad", "RecordsDecoder", "WrongFormatError", "numbered_lines", "parsed"),
+    ),
+    "beamrank.formats.files": ("Beginning", "Format", "InputFile", "Look"),
+    "beamrank.formats.schemas": ("Hints",),
+    "beamrank.formats.values": ("RowError",),
+    "beamrank.ranking.rankings": ("Ranking", "Rankings", "rank_docs"),
+    "beamrank.ranking.variants": ("Depths", "Variants", "depth_variants"),
+    "beamrank.report.blocks": ("Block", "File", "Paragraph", "Section", "TableBlock"),
+    "beamrank.report.report": ("Report",),
+    "beamrank.report.runs": ("PlanRuns",),
+    "beamrank.section": ("CheckpointName", "Path", "Paths", "Positive", "Section"),
+    "models.scoring.answers": ("Answers", "Contents", "Cut"),
+    "models.stages.base": ("Key", "Stage", "Worker"),
+    "models.stages.compute": ("Computed", "ShardInputs"),
+    "models.stages.first_stage": ("FirstStage",),
+    "models.stages.planning": ("Planning",),
+    "models.stages.pointwise": ("Pointwise",),
+    "models.stages.scoring": ("ModelStage",),
+    "models.stages.text_stage": ("TextPairs", "TextStage"),
 }
 _HEAD = """# Hooks
 
 Every group of entry points: what its objects are, then an example with what it uses of its own
 file. `make docs` writes this page from the sources. [Extending beamrank](extending.md) says how to
 start.
+
+## Names that a package may import
+
+Beside those of `beamrank` itself; a name leaves only after a release that deprecates it.
+
 """
 _Statement: TypeAlias = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
 
@@ -81,7 +118,9 @@ def hooks() -> str:
     shipped: Mapping[str, Mapping[str, str]] = project["entry-points"]
     shown = dict[str, str]()
     declared = sorted(_declared(shipped), key=lambda hook: hook.group)
-    return _HEAD + "".join(_section(each, shipped.get(each.group, {}), shown) for each in declared)
+    names = (f"- `{module}`: {', '.join(names)}\n" for module, names in PUBLIC.items())
+    sections = (_section(hook, shipped.get(hook.group, {}), shown) for hook in declared)
+    return "".join([_HEAD, *names, *sections])
 
 
 def _declared(shipped: Mapping[str, Mapping[str, str]]) -> Iterator[_Hook]:
@@ -104,9 +143,9 @@ def _section(hook: _Hook, shipped: Mapping[str, str], shown: dict[str, str]) -> 
     """A group; `shown` has the group of each class that the page shows."""
     entries = {f'`{name} = "{target}"`': _example(target) for name, target in shipped.items()}
     tested = {
-        f"in the test `{source.name}`": (source, node, code)
+        f"in `{source.name}`": (source, node, code)
         for target in _TESTED.get(hook.group, ())
-        for source, node, code in [_example(f"tests.pipelines.extension.{target}")]
+        for source, node, code in [_example(target)]
     }
     smallest = min(entries, key=lambda entry: len(entries[entry][2]), default="")
     examples = tested or {smallest: entries[smallest]}

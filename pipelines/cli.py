@@ -1,6 +1,6 @@
 """The command line: `beamrank COMMAND`. Data goes to standard output, messages to standard error.
 
-Our commands are in a table, those of plugins are entry points; each is imported when it is called.
+Our commands are in a table, plugins' commands are entry points; each is imported when it is called.
 """
 
 import ast
@@ -48,10 +48,10 @@ _OURS = {
 def find_commands() -> dict[str, list[EntryPoint]]:
     """The commands by name; a name has several entry points if packages disagree about it."""
     ours = (EntryPoint(name, target, ENTRY_POINTS) for name, target in _OURS.items())
-    found: dict[str, list[EntryPoint]] = {}
-    for each in (*ours, *entry_points(group=ENTRY_POINTS)):
-        found.setdefault(each.name, []).append(each)
-    return found
+    commands: dict[str, list[EntryPoint]] = {}
+    for entry in (*ours, *entry_points(group=ENTRY_POINTS)):
+        commands.setdefault(entry.name, []).append(entry)
+    return commands
 
 
 def short_help(entries: Sequence[EntryPoint]) -> str:
@@ -61,8 +61,8 @@ def short_help(entries: Sequence[EntryPoint]) -> str:
     try:
         spec = find_spec(entries[0].module)
         source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
-        functions = (each for each in ast.parse(source).body if isinstance(each, ast.FunctionDef))
-        function = next(each for each in functions if each.name == entries[0].attr)
+        functions = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
+        function = next(function for function in functions if function.name == entries[0].attr)
     except Exception:  # Python imports the package around the module, which can fail in any way.
         return f"(cannot be imported from {package_of(entries[0])})"
     return (ast.get_docstring(function) or "").partition("\n\n")[0]
@@ -80,8 +80,8 @@ def load_command(name: str, entries: Sequence[EntryPoint]) -> Any:
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command(name.rpartition(".")[2], context_settings={"allow_extra_args": extra})(function)
     command = typer.main.get_command(app)
-    for each in command.params:
-        each.process_value = partial(_plain, each.process_value)  # type: ignore[method-assign]
+    for parameter in command.params:
+        parameter.process_value = partial(_plain, parameter.process_value)  # type: ignore[method-assign]
     return command
 
 
@@ -94,7 +94,7 @@ def _plain(process: Callable[[Any, Any], Any], context: Any, text: Any) -> Any:
 
 
 _BY_PRICE = "multiply `remaining_seconds` of `plan --json` by the price of a machine"
-# What replaces the options of commands that earlier versions had.
+# Advice in place of the options that commands of earlier versions had.
 REMOVED = {
     ("plan", "--price"): _BY_PRICE,
     ("plan", "--machine"): _BY_PRICE,

@@ -1,4 +1,4 @@
-"""Executes a run: the chosen stages on the chosen runner, then the TREC runs.
+"""Executes a configuration: the chosen stages on the chosen runner, then the TREC runs.
 
 The way of a candidate: `make_plan` cuts the topics into shards (`commit/shards`), and
 `core.plan_stages` puts a stage that joins the docs, such as `tokenize-DIGEST`, before those that
@@ -41,21 +41,21 @@ from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
 from pipelines.run_options import with_options
 from pipelines.runners import dataflow
-from pipelines.runners.options import Runner, check_server, settle_kernel
+from pipelines.runners.options import Runner, check_server, resolve_kernel
 from pipelines.runners.workers import job_environment
 from pipelines.runs.run_file import run_files
 from pipelines.runs.run_files import check_places, write_runs
 from pipelines.shares import Share, ShareLauncher, check_share
 
-# A run has the log, standard error and the environment of its process to itself.
-_one_run = threading.Lock()
-# So many had a run in this process, its main thread among them.
+# An execution has the log, standard error and the environment of its process to itself.
+_one_at_a_time = threading.Lock()
+# An execution in this process had so many threads, its main thread among them.
 _THREADS_BESIDE_MODELS = 10
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """The results of a run.
+    """The results of an execution.
 
     Attributes:
         output: the folder.
@@ -101,14 +101,14 @@ def run(
         runner: local, embed, prism, spark, flink or dataflow.
         set: keys of the configuration to override, such as `{"mono.k": 100}`.
         output: the output folder, instead of the configuration's `output`.
-        reuse: outputs of earlier runs, whose scores of the same inputs are reused.
+        reuse: earlier outputs, whose scores of the same inputs are reused.
         stage: the one to run on its own: retrieve, tokenize, the name of a later stage, or runs.
         flags: Beam's own.
-        limits: `max_inferences` and `max_hours`, by receipts: a run that exceeds one is not
-            started, or with reuse ends before the stage that makes more inferences.
+        limits: `max_inferences` and `max_hours`, by receipts: work that exceeds one is not started,
+            or with reuse ends before the stage that makes more inferences.
         retries: how often open shards are started again after a worker or a job server died.
         quiet: without notes and progress on standard error; warnings are printed there either way.
-        options: those of packages, such as `{"deepen": True}`.
+        options: packages' options, such as `{"deepen": True}`.
 
     Returns:
         Paths and measures of the runs; there are none after a single stage other than `runs`.
@@ -119,7 +119,7 @@ def run(
             started.
         TemporaryError: another attempt may succeed: the output is in use, or a store or a server
             does not answer.
-        BeamrankError: the run failed; finished shards are kept.
+        BeamrankError: a job failed; finished shards are kept.
     """
     overrides = [_override(key, value) for key, value in (set or {}).items()]
     source = config if isinstance(config, Mapping) else os.fspath(config)
@@ -129,7 +129,7 @@ def run(
     if runner not in list(Runner):
         raise ConfigError(f"runner {runner!r} does not exist: give one of {', '.join(Runner)}")
     words, most = texts_of("flags", flags), Limits.of(limits or {})
-    with _one_run, environment(**job_environment()):
+    with _one_at_a_time, environment(**job_environment()):
         console = ConsoleProgress(quiet=quiet)
         with run_log(console.events()):
             return execute(
@@ -159,9 +159,9 @@ def execute(
         share.check_alone(runner, flags, stage)
     _check_threads(_THREADS_BESIDE_MODELS + usable_threads(settings.threads))
     written = settings.model_dump(mode="json", exclude_unset=True)
-    written["flags"] = [str(each) for each in (runner, *flags, limits, options)]
+    written["flags"] = [str(part) for part in (runner, *flags, limits, options)]
     settings = named_inputs(settings, console)
-    settings = settle_kernel(settings, runner, flags)
+    settings = resolve_kernel(settings, runner, flags)
     settings = with_options(settings, limits.max_inferences, options or {})
     steps = steps_of(settings)
     if stage not in (None, RUNS, *steps):
@@ -186,7 +186,7 @@ def execute(
     if stage in (None, RUNS):
         runs = run_files(open_stages(plan.stages), settings)
         check_places(plan, [file.folder(plan) for file in runs])
-    stages = [each for each in plan.stages if stage in (None, each.step)]
+    stages = [record for record in plan.stages if stage in (None, record.step)]
     template = dataflow.template_location(flags) if runner is Runner.DATAFLOW else None
     if template and len(stages) > 1:
         raise ConfigError(

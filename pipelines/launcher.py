@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, NoReturn, TypeAlias
 
 import apache_beam as beam
@@ -45,7 +45,7 @@ from pipelines.passes import Passes
 from pipelines.plan.reuse import Reuse
 from pipelines.runners import dataflow
 from pipelines.runners.options import IN_MEMORY, Runner, new_pipeline, shuffle_room
-from pipelines.runners.watchdog import in_mid_run, run_watched
+from pipelines.runners.watchdog import of_started_job, run_watched
 from pipelines.runs.run_file import ShardWriter
 from pipelines.runs.run_files import warn_of_candidates
 from transforms.scatter import Work, transform_of
@@ -60,7 +60,7 @@ _REMOTE_POLL_SECONDS = 5.0
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Adds to a storage error that the run can be resumed."""
+    """Adds to a storage error that the work can be resumed."""
     try:
         yield
     except OSError as error:
@@ -93,7 +93,7 @@ class Launcher:
     retries: int = RETRIES
     max_inferences: int | None = None
     submitted: list[str] = field(default_factory=list, init=False)
-    _accepted: set[str] = field(default_factory=set, init=False, repr=False)
+    _checked_stages: set[str] = field(default_factory=set, init=False, repr=False)
     _inferences: int = field(default=0, init=False, repr=False)
     _attempt: int = field(default=1, init=False, repr=False)
     _started: bool = field(default=False, init=False, repr=False)
@@ -105,7 +105,7 @@ class Launcher:
                 self.run_stage(stage)
 
     def finish(self) -> bool:
-        """Whether all shards of the plan are done, once `run` has done those of this process."""
+        """Whether all shards of the plan are done, once `run` has done this process's shards."""
         return True
 
     def run_stage(self, stage: StageRecord) -> Manifest | None:
@@ -124,7 +124,7 @@ class Launcher:
         sealed = folder.seal(stage.name, digests)
         if sealed is not None:
             self.console.note(f"{stage.name}: all {len(digests)} shards are already complete")
-            return self._accept(stage, sealed)
+            return self._check_sealed(stage, sealed)
         tasks = self._open_tasks(stage, by_shard, before)
         try:
             rest = tasks
@@ -147,14 +147,14 @@ class Launcher:
         if sealed is None:
             raise incomplete(stage.name, folder, by_shard)
         self._note_done(stage.name, len(tasks), start)
-        return self._accept(stage, sealed)
+        return self._check_sealed(stage, sealed)
 
     def _fail(self, stage: StageRecord, error: BeamrankError | OSError) -> NoReturn:
-        """Raises the error of a stage that is not finished, after those of what it read."""
+        """Raises the error of a stage that is not finished; errors of its inputs come first."""
         self._check_corpus(stage)
         if self._started and isinstance(error, BeamrankError):
             # Other exit codes mean that nothing has started.
-            raise in_mid_run(type(error), str(error)) from error
+            raise of_started_job(type(error), str(error)) from error
         raise error
 
     def _note_done(self, stage: str, shards: int, start: float, of: str = "") -> None:
@@ -174,8 +174,8 @@ class Launcher:
             bar.update(done, total, "parts")
             return done
 
-        def run(some: Sequence[ShardTask]) -> None:
-            self._run_job(record, last, digests, progress, some, write)
+        def run(group: Sequence[ShardTask]) -> None:
+            self._run_job(record, last, digests, progress, group, write)
 
         with log_context(RUNS), self.console.bar(RUNS) as bar:
             while tasks:
@@ -211,7 +211,7 @@ class Launcher:
                 f"{stage.name} reads {name}, which is not finished under {self.plan.output}: run "
                 f"it first, with --stage {self.plan.stage(name).step} or without --stage"
             )
-        return self._accept(self.plan.stage(name), manifest)
+        return self._check_sealed(self.plan.stage(name), manifest)
 
     def _open_tasks(
         self,
@@ -219,7 +219,7 @@ class Launcher:
         digests: Mapping[int, str],
         before: Sequence[Receipts],
     ) -> Sequence[ShardTask]:
-        """The shards that have no receipt yet, with the parts of earlier runs that hold their
+        """The shards that have no receipt yet, with the parts of earlier plans that hold their
         scores. `before` are the receipts of the stages that it reads, by shard.
         """
         done = self.plan.folder(stage.name).valid_receipts(digests)
@@ -229,21 +229,27 @@ class Launcher:
             )
         of_all = self.plan.digest_of_all(stage)
         tasks = [
-            self.plan.task(stage, shard, [each[shard] for each in before], of_all)
+            self.plan.task(stage, shard, [receipts[shard] for receipts in before], of_all)
             for shard in digests
             if shard not in done
         ]
         if not stage.input_docs or not tasks:
             return tasks
         reusing = self._reuse.given_to(stage, tasks, self.console.note)
-        if self.max_inferences is not None:
+        if self.max_inferences is not None or stage.asks:
             self._check_inferences(stage, reusing, self.max_inferences)
         return reusing
 
-    def _check_inferences(self, stage: StageRecord, tasks: Sequence[ShardTask], most: int) -> None:
+    def _check_inferences(
+        self, stage: StageRecord, tasks: Sequence[ShardTask], most: int | None
+    ) -> None:
         """Counts what is not reused, and raises BeamrankError where it is too much."""
         work = self._stages[stage.name]
-        self._inferences += sum(work.count(shard_inputs(work, task)) for task in tasks)
+        count = cache(lambda: sum(work.count(shard_inputs(work, task)) for task in tasks))
+        work.allow(count)
+        if most is None:
+            return
+        self._inferences += count()
         if self._inferences > most:
             raise BeamrankError(
                 f"{stage.name} was not started: after reuse the run makes {self._inferences:,} "
@@ -301,9 +307,9 @@ class Launcher:
             return folder.receipt(shard, digests[shard])
 
         with self.console.bar(stage.name) as bar:
-            for some, work, scan in self._jobs(stage, tasks, in_order, bar):
+            for group, work, scan in self._jobs(stage, tasks, in_order, bar):
                 progress = StageProgress(look, len(digests), bar, read_receipt, inputs_done, scan)
-                self._run_job(stage, folder, in_order, progress, some, work)
+                self._run_job(stage, folder, in_order, progress, group, work)
 
     def _jobs(
         self,
@@ -321,7 +327,7 @@ class Launcher:
         passes = Passes(room_bytes, self.wait and self.runner not in IN_MEMORY, bar)
         others = self._made_beside(record) if stage.does == "join" else {}
         tasks = [
-            replace(task, beside=tuple((each, of[task.shard]) for each, of in others.values()))
+            replace(task, beside=tuple((folder, of[task.shard]) for folder, of in others.values()))
             for task in tasks
         ]
         beside = [self._stages[name] for name in others]
@@ -386,18 +392,19 @@ class Launcher:
     def _stages(self) -> dict[str, Any]:
         return {stage.name: stage for stage in open_stages(self.plan.stages)}
 
-    def _accept(self, stage: StageRecord, manifest: Manifest) -> Manifest:
+    def _check_sealed(self, stage: StageRecord, manifest: Manifest) -> Manifest:
         """Checks what a sealed stage read, tells of it, and removes leftovers of killed
         attempts.
         """
-        if stage.name not in self._accepted:
-            self._accepted.add(stage.name)
+        if stage.name not in self._checked_stages:
+            self._checked_stages.add(stage.name)
             self.plan.folder(stage.name).sweep(manifest.shard_digests)
             self._check_corpus(stage)
+            scan = ScanReport(0, 0, 0, ())
             if stage.scan_digest is not None:
                 scan = read_scans(self.plan.folder(stage.name).url, stage.scan_digest)
-                for line in self._stages[stage.name].review(manifest, scan):
-                    self.console.note(line)
+            for line in self._stages[stage.name].review(manifest, scan):
+                self.console.note(line)
             if stage == self.plan.stages[0] and isinstance(self.config, RunConfig):
                 first = self._stages[stage.name]
                 warn_of_candidates(self.plan, self.config, first, manifest, self.console)
@@ -431,8 +438,8 @@ class Launcher:
 def incomplete(
     stage: str, folder: StageFolder, digests: Mapping[int, str], of: str = ""
 ) -> TemporaryError:
-    """The error of a stage that ended without some shards, with the reasons of those that were left
-    open.
+    """The error of a stage that ended without some shards, with the reasons of the shards that were
+    left open.
     """
     missing = len(digests) - len(folder.receipts(digests))
     reasons = "".join(f"; {words}" for words in left_open_words(folder.left_open(digests)))

@@ -58,8 +58,8 @@ class Passes:
         """Yields the jobs that do the open shards of a stage: none for a small run, which is read
         here, else one, or several where one cannot send all bytes. Each must end before the next.
 
-        `digests` are those of all shards, by which the files of a job are named. The stages
-        `beside` it are made by the same scan.
+        `digests` has the digest of each shard; they name the files of a job. The stages `beside` it
+        are made by the same scan.
         """
         folder, prefix = plan.folder(stage.name), listing.tasks_prefix(digests)
         scatter: Scatter
@@ -84,10 +84,10 @@ class Passes:
             )
         noun = f"{scatter.source} units read"
         for number in range(passes):
-            some = tasks[number * len(tasks) // passes : (number + 1) * len(tasks) // passes]
+            group = tasks[number * len(tasks) // passes : (number + 1) * len(tasks) // passes]
             before, total = number * scatter.count, passes * scatter.count
             scan = Scan(watch_scans(folder.url), scatter.count, before, total, noun)
-            yield Job(some, scatter.for_shards([task.shard for task in some]), scan)
+            yield Job(group, scatter.for_shards([task.shard for task in group]), scan)
 
     def _list_needed(
         self, stage: JoinDocs, tasks: Sequence[ShardTask], prefix: str

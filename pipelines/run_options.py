@@ -27,13 +27,15 @@ RUN_OPTIONS: Registry[RunOption] = Registry("option of `run`", "beamrank.run_opt
 def with_options(
     config: RunConfig, max_inferences: int | None, given: Mapping[str, Any]
 ) -> RunConfig:
-    """What the options of packages make of a configuration; ConfigError where no package has
-    one.
-    """
+    """A configuration, changed by options of packages; ConfigError where no package has one."""
     left = dict(given)
     for change in RUN_OPTIONS.importable().values():
-        own = {each.name: left.pop(each.name) for each in options_of(change) if each.name in left}
-        config = change(config, max_inferences, **own)
+        chosen = {
+            parameter.name: left.pop(parameter.name)
+            for parameter in options_of(change)
+            if parameter.name in left
+        }
+        config = change(config, max_inferences, **chosen)
     if left:
         raise ConfigError(
             f"no package has the option {min(left)!r}: install the one that brings it, or leave "

@@ -26,7 +26,7 @@ from transforms.scatter import Work
 
 
 class Share(NamedTuple):
-    """What one of several processes does: `number` from 0, of `processes`."""
+    """The share of one of several processes: `number` from 0, of `processes`."""
 
     number: int
     processes: int
@@ -34,12 +34,12 @@ class Share(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self:
         """`I/N`."""
-        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
-        if found is None or int(found[1]) >= int(found[2]):
+        match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+        if match is None or int(match[1]) >= int(match[2]):
             raise ConfigError(
                 f"--only {text}: give I/N, the number of this process from 0 and how many there are"
             )
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     def of(self, shards: int) -> range:
         """Its shards: topics are spread over shards by a hash, so that ranges of them take about as
@@ -106,7 +106,7 @@ class ShareLauncher(Launcher):
         if stage.corpus_digest is not None:
             # Before anything is scored, and not once more by `finish`.
             self._check_corpus(stage)
-            self._accepted.add(stage.name)
+            self._checked_stages.add(stage.name)
 
     def _own_shards(self) -> Sequence[int]:
         return self.share.of(len(self.plan.shards))
@@ -140,10 +140,10 @@ class ShareLauncher(Launcher):
         # Another share may have begun at the same time.
         check_share(self.plan)
         sealed = self.plan.manifests(StageFolder.seal)
-        stage = next((each for each in self.plan.stages if each.name not in sealed), None)
+        stage = next((record for record in self.plan.stages if record.name not in sealed), None)
         if stage is None:
             for name, manifest in sealed.items():
-                self._accept(self.plan.stage(name), manifest)
+                self._check_sealed(self.plan.stage(name), manifest)
             return True
         digests = self.plan.shard_digests(stage, [sealed[name] for name in stage.inputs])
         left = len(digests) - len(self.plan.folder(stage.name).done(digests))
@@ -173,10 +173,10 @@ def check_share(plan: Plan) -> None:
     is_other = current.name != plan.name and current.written == plan.written
     if not is_other or len(current.manifests(StageFolder.gather)) == len(current.stages):
         return
-    found = "; ".join(map(str, plan_changes(current, plan)))
+    changes = "; ".join(map(str, plan_changes(current, plan)))
     raise BeamrankError(
         f"{plan.output} holds the unfinished {current.name}, and the same command finds something "
-        f"else now: {found}. Shares of two plans do not make one run, so nobody would write the "
+        f"else now: {changes}. Shares of two plans do not make one run, so nobody would write the "
         "runs. Give all of them the same inputs and versions, and set `dtype`, `device` and "
         "`kernel` where machines differ; or run it once without --only, which makes the new plan "
         "current (with --stage retrieve, if only that), and start all again"

@@ -19,7 +19,7 @@ from transforms.shards import EachFn, RunShards, TaskFile, WriteShards
 
 SENT_ROWS: Any = tuple[int, pa.RecordBatch]
 """The type of rows on their way to a shard: without it, Beam pickles them."""
-# What a job does with its tasks.
+# The work of a job with its tasks.
 Work: TypeAlias = Stage | Scatter | NeededRanges | Callable[[ShardTask], None]
 
 
@@ -48,7 +48,7 @@ beam.coders.registry.register_coder(pa.RecordBatch, RecordBatchCoder)
 
 @dataclass
 class ScatterRows(beam.PTransform):
-    """Shards -> those that have a receipt."""
+    """Shards -> shards that have a receipt."""
 
     scatter: Scatter
     file: TaskFile
@@ -118,7 +118,7 @@ def _gathered(
     gather: Callable[[Any], Iterator[int]],
     sent: Any,
 ) -> beam.PCollection[int]:
-    """What `gather` gives for each key with what a scan of the sources sent to it."""
+    """The results of `gather` for each key, from the rows that a scan of the sources sent to it."""
     rows = sources | "Scan" >> beam.ParDo(EachFn(scan)).with_output_types(sent)
     return (
         (rows, keys)
@@ -130,7 +130,7 @@ def _gathered(
 
 
 def transform_of(work: Work, file: TaskFile) -> beam.PTransform:
-    """What a job does with the tasks of a file."""
+    """The work of a job with the tasks of a file."""
     if isinstance(work, NeededRanges):
         return ListNeededDocs(work, file)
     if isinstance(work, Scatter):

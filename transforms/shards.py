@@ -69,7 +69,7 @@ class TaskFile:
             }
 
         url = write_rows(
-            folder, prefix, _TASKS, map(row, sorted(tasks, key=lambda each: each.shard))
+            folder, prefix, _TASKS, map(row, sorted(tasks, key=lambda task: task.shard))
         )
         return cls(
             url, plan.stored_shards() if any(task.topics for task in tasks) else "", len(tasks)
@@ -84,8 +84,8 @@ class TaskFile:
 
     def shards(self, tasks: tuple[int, int]) -> list[int]:
         """The shards of a range."""
-        found: list[int] = _shards(self.url)[slice(*tasks)].tolist()
-        return found
+        shards: list[int] = _shards(self.url)[slice(*tasks)].tolist()
+        return shards
 
     def read(self, shard: int) -> ShardTask:
         """The task of a shard, with its topics; raises DataError where a file is missing or was
@@ -107,8 +107,8 @@ class TaskFile:
 @lru_cache(maxsize=4)
 def _shards(url: str) -> npt.NDArray[np.int32]:
     """The shards of the tasks in a file, ascending."""
-    found: npt.NDArray[np.int32] = open_rows(url).read("shard")["shard"].to_numpy()
-    return found
+    shards: npt.NDArray[np.int32] = open_rows(url).read("shard")["shard"].to_numpy()
+    return shards
 
 
 # Models and the JVM take one call at a time in a process, however many threads a runner gives it.
@@ -249,8 +249,8 @@ class RunShardsFn(RunShardFn):
             with super()._failures():
                 yield
         except Exception:
-            for each in self._started:
-                each.cancel()
+            for started in self._started:
+                started.cancel()
             wait(self._started)
             raise
 
@@ -274,7 +274,7 @@ class SpreadTasks(beam.PTransform):
 
 @dataclass
 class RunShards(beam.PTransform):
-    """Shards -> those that have a receipt."""
+    """Shards -> shards that have a receipt."""
 
     stage: Stage
     file: TaskFile

@@ -1,5 +1,5 @@
-"""Answers that cost money, such as those of a server: each is kept below the output before it is
-used, so that a process that dies after it pays no second time.
+"""Answers that cost money, such as a server's: the output keeps each before it is used, so that a
+process that dies after it pays no second time.
 
 Readers of parts never read them: a part holds the answers that it used.
 """
@@ -47,8 +47,8 @@ class KeptAnswers:
     def find(self, key: bytes, is_valid: Check) -> tuple[str, Answer | None]:
         """The file of an answer, and the answer if it is there.
 
-        An answer that is not valid counts for the shard that got it: every other shard, such as
-        that of a later plan, asks for one of its own.
+        An answer that is not valid counts for the shard that got it: every other shard, also of a
+        later plan, asks for one of its own.
         """
         url = self._url(key)
         kept = read_answer(url)
@@ -60,9 +60,9 @@ class KeptAnswers:
 
     def keep(self, url: str, answer: Answer) -> tuple[Answer, bool]:
         """Publishes an answer: returns the one that is there, and whether it is this one."""
-        own = KeptAnswer(self.shard_digest, answer, time.time())
-        kept = publish_once(url, own, partial(read_answer, url))
-        return kept.answer, kept is own
+        ours = KeptAnswer(self.shard_digest, answer, time.time())
+        kept = publish_once(url, ours, partial(read_answer, url))
+        return kept.answer, kept is ours
 
     def _url(self, key: bytes) -> str:
         digits = hashlib.sha256(key).hexdigest()[:_KEY_DIGITS]

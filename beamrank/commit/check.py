@@ -1,10 +1,10 @@
-"""Checks the files of an output: `verify` reads all and finds damage, `gc` lists those that nothing
+"""Checks the files of an output: `verify` reads all and finds damage, `gc` lists files that nothing
 names or would use.
 
 Both follow the table of kinds in `beamrank.commit.listing`. Damaged files can be deleted: the next
-run redoes only what is missing. `gc` keeps whatever a manifest names, whichever plan it seals; the
-receipts and parts from which an interrupted run of the current plan resumes; all plans and runs;
-every file that beamrank does not know; and all young files, since a run may be writing them.
+launcher redoes only what is missing. `gc` keeps whatever a manifest names, whichever plan it seals;
+the receipts and parts from which the current plan resumes; all plans and runs; every file that
+beamrank does not know; and all young files, since a launcher may be writing them.
 """
 
 import json
@@ -167,8 +167,8 @@ def _verify_stage(
 
     receipts, manifests = parsed(listing.RECEIPT, Receipt), parsed(listing.MANIFEST, Manifest)
     reports = parsed(listing.SCAN, ScanReport)
-    # A run that is working publishes parts before their receipts: those of receipts just read may
-    # not be listed.
+    # A working launcher publishes parts before their receipts: parts of receipts just read may not
+    # be listed.
     entries |= {
         entry.path: entry for entry in listing.list_folder(url) if entry.kind is listing.PART
     }
@@ -292,8 +292,8 @@ def find_garbage(output: str, now: float, least_age_seconds: float) -> list[Garb
     """
     current = read_plan(output)
     output = storage.absolute(output)
-    # A plan of any version, of which only this is known: it names files, folders and digests as
-    # JSON's strings.
+    # A plan of any version. Only this is known: it names files, folders and digests as JSON's
+    # strings.
     plans = "".join(json.dumps(_values(storage.join(output, name))) for name in plan_names(output))
 
     def is_old(state: FileState) -> bool:
@@ -301,7 +301,7 @@ def find_garbage(output: str, now: float, least_age_seconds: float) -> list[Garb
             state.modified_seconds is not None and now - state.modified_seconds >= least_age_seconds
         )
 
-    # Listed before receipts are read: a run may publish both meanwhile.
+    # Listed before receipts are read: a launcher may publish both meanwhile.
     names = sorted(name for name in storage.folder_names(output) if f'"name": "{name}"' in plans)
     folders = {"": listing.list_output(output)} | {
         name: listing.list_stage(f"{output}/{name}") for name in names
@@ -358,7 +358,7 @@ def _named(
 ) -> set[str]:
     """The names of the files that a stage's manifests, receipts and reports keep, these among them.
 
-    The receipts are those in manifests and of the current plan, or all while a run is working here.
+    The receipts of manifests and of the current plan, or all while a launcher is working here.
     """
     sealed: dict[str, Receipt] = {}
     for entry in listing.list_folder(url):

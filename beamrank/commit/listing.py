@@ -23,11 +23,11 @@ FOLDERS = (
     *(RECEIPTS, SCANS, MACHINES, RUNS, ASKED, REJECTS),
     *(LOGS, REPORT, CALIBRATION, TRAINING, DEPTHS),
 )
-"""All folders below an output or below a stage's folder, but for those of a run's stages."""
+"""All folders below an output or below a stage's folder, but not the stages' folders."""
 MEASURES, PER_QUERY = "measures.json", "per-query.parquet"
 SCORES = "scores.parquet"
 BESIDE_RUNS = (MEASURES, PER_QUERY, SCORES)
-"""What `runs/` holds beside the runs."""
+"""The files that `runs/` holds beside the runs."""
 VALUES = "per_query"
 """The key of `MEASURES` that is not the name of a run."""
 CURRENT = "current-plan.json"
@@ -46,8 +46,8 @@ class Kind:
         form: of its names, a regular expression but for dots and `_FIELDS`. A `job` is the digest
             of a stage's shards.
         folder: below the output, or below the stage's folder.
-        content: for a file whose `digest` is that of its content: what it holds, and the remedy
-            where it does not.
+        content: for a file whose `digest` is its content's: what it holds, and the remedy where it
+            does not.
         unused: why `gc` removes one that nothing names; None for a kind that is always kept.
         while_idle: whether `gc` removes it only where nothing was written recently.
     """
@@ -63,9 +63,9 @@ class Kind:
         """The regular expression of its names."""
         return self.form.replace(".", r"\.").format(**_FIELDS)
 
-    def name(self, whole_digest: str, number: int = 0) -> str:
+    def name(self, full_digest: str, number: int = 0) -> str:
         """The name of a file of it."""
-        return self.form.format(digest=whole_digest[:SHORT], number=f"{number:05d}")
+        return self.form.format(digest=full_digest[:SHORT], number=f"{number:05d}")
 
 
 PLAN = Kind("plan-{digest}.json")
@@ -153,8 +153,8 @@ class Entry:
 
 
 def list_output(output: str) -> list[Entry]:
-    """Our files at the top of an output, where a user may keep others, and those on its machines,
-    rejected rows and kept answers.
+    """Our files at the top of an output, where a user may keep others, and the files on its
+    machines, rejected rows and kept answers.
     """
     top = [entry for entry in list_folder(output, kinds=_OF_OUTPUT) if entry.kind is not None]
     return [

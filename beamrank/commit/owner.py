@@ -82,18 +82,17 @@ def _read(output: str, entry: str) -> str:
         return _described(None)
 
 
-def _entries(output: str, own: str = "") -> Iterator[tuple[str, bool]]:
+def _entries(output: str, written: str = "") -> Iterator[tuple[str, bool]]:
     """The entries of launchers, and whether each has ended, which stays so until the next is asked
     for.
 
-    `own` is a file that this process has just written, from which ages count; by default they count
-    from now.
+    Ages count from `written`, a file that this process has just written; by default from now.
     """
     states = file_states(output)
-    now = states[own].modified_seconds if own in states else time.time()
+    now = states[written].modified_seconds if written in states else time.time()
     for name, (_, modified) in states.items():
         match = re.fullmatch(LAUNCHER.pattern, name)
-        if match is not None and name != own:
+        if match is not None and name != written:
             age = None if now is None or modified is None else now - modified
             place = storage.join(output, name), match["machine"]
             with storage.holder_ended(*place, age, _ENDED_SECONDS) as ended:
@@ -119,11 +118,11 @@ def launched(output: str, plan: str, config: str) -> Iterator[Owner]:
         yield owner
 
 
-def _refuse_others(output: str, kind: str, own: str) -> None:
+def _refuse_others(output: str, kind: str, written: str) -> None:
     """Removes the entries of launchers that ended; raises TemporaryError for one of another kind
     that runs.
     """
-    for entry, ended in _entries(output, own):
+    for entry, ended in _entries(output, written):
         if ended:
             storage.release(storage.join(output, entry))
         elif not entry.startswith(kind):

@@ -1,8 +1,8 @@
 """The plan: the topics or rows of each shard, and the keys of each stage that decide the bytes of
 its parts.
 
-A plan is made once, before anything runs, and never depends on the runner or its parallelism. The
-status of a run can be read from it without models, Java or Beam.
+A plan is made once, before anything runs, and never depends on the runner or its parallelism. Its
+status can be read without models, Java or Beam.
 """
 
 import re
@@ -106,7 +106,7 @@ _CURRENT, _STORED = TypeAdapter(CurrentPlan), TypeAdapter(_Stored)
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is decided before a run starts.
+    """Everything that is decided before work starts.
 
     `corpus` holds the files behind the corpus digest. It is not stored: a plan that is read from a
     file has none. `rejects` are the rows of the topics and qrels that are left out, by the kind of
@@ -218,13 +218,13 @@ class Plan:
         """The digest of a shard's receipt, given the receipts of the stages that it reads, and the
         stage's `digest_of_all`.
         """
-        own = self.shards.digests[shard] if stage.reads_input else None
+        topics_digest = self.shards.digests[shard] if stage.reads_input else None
         values = [
             self.engine_version,
             stage.type_name,
             stage.keys,
             [receipt.part_sha256 for receipt in inputs],
-            own,
+            topics_digest,
         ]
         return digest([*values, of_all] if stage.waits_for else values)
 
@@ -254,14 +254,14 @@ class Plan:
         self, stage: StageRecord, shard: int, inputs: Sequence[Receipt], of_all: str = ""
     ) -> ShardTask:
         """The task of a shard of a stage, given what `shard_digest` takes."""
-        own = self.shards[shard] if stage.reads_input else Shard(shard)
+        given = self.shards[shard] if stage.reads_input else Shard(shard)
         parts = [
             InputPart(self.folder(name), receipt)
             for name, receipt in zip(stage.inputs, inputs, strict=True)
         ]
         shard_digest = self.shard_digest(stage, shard, inputs, of_all)
         return ShardTask(
-            self.folder(stage.name), shard, shard_digest, own.topics, tuple(parts), own.rows
+            self.folder(stage.name), shard, shard_digest, given.topics, tuple(parts), given.rows
         )
 
     def tasks(self, stage: StageRecord, inputs: Sequence[Manifest]) -> list[ShardTask]:
@@ -273,11 +273,11 @@ class Plan:
         ]
 
     def manifests(self, find: FindManifest, name: str | None = None) -> dict[str, Manifest]:
-        """The manifests of stages by name, of those whose inputs have one; each is looked for once.
+        """The manifests by name, of stages whose inputs have one; each is looked for once.
 
         Args:
             find: `StageFolder.seal`, `gather` or `stated`, for example.
-            name: only this stage and those that it reads.
+            name: only this stage and the stages that it reads.
         """
         needed = {stage.name for stage in self.stages} if name is None else {name}
         for stage in reversed(self.stages):

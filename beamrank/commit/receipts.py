@@ -157,7 +157,7 @@ def why_broken(receipt: Receipt | None, shard_digest: str, sizes: Mapping[str, i
     if receipt is None:
         return "it is truncated or damaged"
     if receipt.digest != shard_digest:
-        return "its digest differs from that of its name"
+        return "its digest differs from the one in its name"
     if receipt.part not in sizes:
         return f"its part {receipt.part} is missing"
     if sizes[receipt.part] != receipt.part_bytes:

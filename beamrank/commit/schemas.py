@@ -59,8 +59,8 @@ def token_type(vocab_size: int) -> Any:
 
 def topics_like(table: Any) -> Any:
     """`TOPICS`, with the columns of instructions and of BM25's texts that a table of topics has."""
-    own = [name for name in (INSTRUCTION, BM25_TEXT) if name in table.column_names]
-    return pa.schema([*TOPICS, *((name, pa.string()) for name in own)])
+    optional = [name for name in (INSTRUCTION, BM25_TEXT) if name in table.column_names]
+    return pa.schema([*TOPICS, *((name, pa.string()) for name in optional)])
 
 
 def tokenized(vocab_size: int, instructions: bool = False) -> Any:
@@ -98,7 +98,9 @@ TEXTS = required(
 
 
 class Texts(NamedTuple):
-    """What is stored of n texts, their token ids as a list array or strings, and TEXT_DIGEST[n]."""
+    """The stored form of n texts: their token ids as a list array or strings, and
+    TEXT_DIGEST[n].
+    """
 
     contents: Any
     digests: Any
@@ -117,7 +119,7 @@ class Texts(NamedTuple):
 
     def take(self, rows: Any) -> "Texts":
         """The texts of some rows."""
-        return Texts(*(each.take(rows) for each in self))
+        return Texts(*(column.take(rows) for column in self))
 
 
 class Vocabulary(Protocol):

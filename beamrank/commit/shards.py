@@ -142,16 +142,16 @@ class InputPart(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Its URL."""
         return self.folder.part_url(self.receipt)
 
     def read(self, columns: Collection[str] | None = None) -> Any:
-        """The table, or those of some columns that it has."""
+        """The table, or the columns that it has of `columns`."""
         return self.folder.read_part(self.receipt, columns)
 
 
 class ReusablePart(NamedTuple):
-    """The part of an earlier run whose scores a shard may reuse.
+    """The part of an earlier plan whose scores a shard may reuse.
 
     Attributes:
         scores: the part.
@@ -178,7 +178,7 @@ class ShardTask:
             does not read them.
         inputs: the parts of the stages that it reads, in their order.
         rows: the shard's, for a stage that reads rows of a file.
-        reusable: the parts of earlier runs with scores of the shard's queries, in the order in
+        reusable: the parts of earlier plans with scores of the shard's queries, in the order in
             which they are read.
         beside: the folders of other stages whose parts are made of the same rows of a scan, each
             with the digest that the shard's receipt there must have.
@@ -238,10 +238,10 @@ def _sorted_shards(
     parts: list[list[Any]] = [[] for _ in range(0, max(1, count), step)]
     while batches:
         batch = batches.pop()
-        numbers, own = np.split(numbers, [len(numbers) - len(batch)])
-        for part in np.unique(own // step):
-            chosen = own // step == part
-            columns = [pa.array(own[chosen]), *batch.filter(pa.array(chosen)).columns]
+        numbers, of_batch = np.split(numbers, [len(numbers) - len(batch)])
+        for part in np.unique(of_batch // step):
+            chosen = of_batch // step == part
+            columns = [pa.array(of_batch[chosen]), *batch.filter(pa.array(chosen)).columns]
             parts[part].append(pa.record_batch(columns, schema=schema))
     while parts:
         part = pa.Table.from_batches(parts.pop(0), schema)
@@ -264,8 +264,8 @@ def _places(first_hashes: Hashes, hashes: Hashes) -> Places:
 
 
 class SharedTopics(NamedTuple):
-    """The topics that two plans share, by their hashes: which shards of the earlier plan have those
-    of a shard.
+    """The topics that two plans share, by their hashes: which shards of the earlier plan have a
+    shard's topics.
 
     Attributes:
         starts: int64[shards + 1], where the shards of the earlier plan begin, for each shard of the
@@ -278,13 +278,13 @@ class SharedTopics(NamedTuple):
 
     @classmethod
     def of(cls, later: Shards, earlier: Shards) -> Self:
-        """Those of two plans; of each, 8 bytes a topic are held meanwhile."""
+        """The topics that two plans share; holds 8 bytes a topic of each plan meanwhile."""
         hashes = _hashes(later.table), _hashes(earlier.table)
         # In the order of the hashes, and so of the shards of both.
         shared = np.intersect1d(*hashes)
         mine, theirs = (
-            _places(shards.firsts(own), shared)
-            for shards, own in zip((later, earlier), hashes, strict=True)
+            _places(shards.firsts(of_plan), shared)
+            for shards, of_plan in zip((later, earlier), hashes, strict=True)
         )
         is_new = np.ones(len(shared), np.bool_)
         is_new[1:] = (np.diff(mine) > 0) | (np.diff(theirs) > 0)

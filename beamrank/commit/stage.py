@@ -91,14 +91,12 @@ class Stage(Protocol):
     def tokens(self) -> str: ...
     @property
     def alternatives(self) -> Sequence["Stage"]: ...
-    @property
-    def by_own_scores(self) -> "Stage": ...
 
     def rank(self, before: "Rankings | None", part: Any, k: int | None = None) -> "Rankings":
         """The rankings of a shard after this stage. A pure function of the rows.
 
         Args:
-            before: those of the stage before; None for the first.
+            before: the rankings of the stage before; None for the first.
             part: the shard's part of this stage.
             k: as if it had scored only the first k docs; by default all that it scored.
         """

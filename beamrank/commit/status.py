@@ -1,4 +1,4 @@
-"""The progress of a run and the attempts at a shard, read from its plan and receipts only."""
+"""The progress of a plan and the attempts at a shard, read from plan and receipts only."""
 
 import re
 import time
@@ -114,18 +114,18 @@ def _read_retries(plan: Plan) -> list[Retry]:
 
 @dataclass(frozen=True)
 class StageStatus:
-    """One stage of a run.
+    """One stage of a plan.
 
     Attributes:
         at_work: what the attempts at other shards told in the last five minutes.
         left_open: the shards without a receipt that an attempt left open, and why.
-        kept_answers: how many answers to the stage are kept in the output until its parts hold
-            them; those of all stages with the same `score_keys`.
+        kept_answers: how many answers to the stage the output keeps until parts hold them; all
+            stages with the same `score_keys` share them.
         eta_seconds: how long the rest takes at the pace of the last finished shards; 0 if all are
             done, None while none is.
         elapsed_seconds: how long the stage has been running; None if it is not.
         inferences: of the shards that are done, like all that follows.
-        reused: the inferences whose scores earlier runs had; they are not among `inferences`.
+        reused: the inferences whose scores earlier plans had; they are not among `inferences`.
         seconds: of all workers together; for a stage that reads the corpus, with its scan.
         inferences_per_second: of one worker; None for a stage without inferences, like all that
             follows.
@@ -198,7 +198,7 @@ def read_receipts(plan: Plan) -> dict[str, Mapping[int, Receipt]]:
 
 
 def run_eta_seconds(stages: Sequence[StageStatus]) -> float | None:
-    """The remaining time of a run; None if the time of a stage is unknown."""
+    """The remaining time of a plan; None if the time of a stage is unknown."""
     etas = [stage.eta_seconds for stage in stages if stage.eta_seconds is not None]
     return round(sum(etas), 1) if len(etas) == len(stages) else None
 

@@ -44,7 +44,7 @@ class ShardProgress:
         self._lock, self._next = Lock(), time.monotonic() + TELL_SECONDS
 
     def add(self, done: int, inputs: int = 0) -> None:
-        """Counts inputs that are done now, and those that will be. An input is what the stage
+        """Counts inputs that are done now, and inputs that will be. An input is what the stage
         chooses.
         """
         with self._lock:

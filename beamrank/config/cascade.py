@@ -24,9 +24,7 @@ from beamrank.plugins import Registry
 from beamrank.section import Section
 
 PLUGINS: Registry[Any] = Registry("stage", "beamrank.stages", {})
-"""The stages of packages, by their kinds: classes with a `section`, such as those of
-`models/stages`.
-"""
+"""The stages of packages, by their kinds: classes with a `section`, as in `models/stages`."""
 RESERVED = {"retrieve", "tokenize", "texts", "scores", *FOLDERS, VALUES} | {
     name.partition(".")[0] for name in BESIDE_RUNS
 }
@@ -140,10 +138,10 @@ Cascade: TypeAlias = Annotated[
 
 
 def _first_sections() -> dict[str, type[FirstStageConfig]]:
-    """The sections of first stages, by kind: ours, and those of packages that can be imported."""
+    """The sections of first stages, by kind: ours, and packages' sections that can be imported."""
     sections = {kind: stage.section for kind, stage in PLUGINS.importable().items()}
     return _FIRST | {
-        kind: own for kind, own in sections.items() if issubclass(own, FirstStageConfig)
+        kind: section for kind, section in sections.items() if issubclass(section, FirstStageConfig)
     }
 
 
@@ -187,12 +185,12 @@ def find_section(document: Mapping[str, Any], name: str) -> dict[str, Any] | Non
     stage.
     """
     stages = _listed(document.get("cascade"))
-    return next((settings for own, _, settings in stages if own == name), None)
+    return next((settings for listed, _, settings in stages if listed == name), None)
 
 
 def one_list(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document `with_entries` whose stages are one list: the first stage, then those of the list,
-    or `mono` and `duo` as its short form.
+    """A document `with_entries` whose stages are one list: the first stage, then the list, or
+    `mono` and `duo` as its short form.
 
     An index without a first stage is searched with BM25. A stage of the list under whose name the
     document has null, as by `--set NAME=null`, is left out.
@@ -207,7 +205,11 @@ def one_list(document: Mapping[str, Any]) -> dict[str, Any]:
             listed.remove({kind: settings})
             del values[name]
     first, short = (
-        {kind: _entry({kind: own}) for kind in kinds if (own := values.pop(kind, None)) is not None}
+        {
+            kind: _entry({kind: given})
+            for kind in kinds
+            if (given := values.pop(kind, None)) is not None
+        }
         for kinds in ([*first_kinds], [*_LATER])
     )
     # A template of jobs gives an empty list by default.
@@ -255,13 +257,13 @@ def check_first_stage(stages: Sequence[ConfiguredStage], has_index: bool) -> Non
     """Raises ValueError where the first of the stages is not the only first stage, or does not go
     with the index.
     """
-    first = [own for own in stages if isinstance(own.section, FirstStageConfig)]
+    first = [stage for stage in stages if isinstance(stage.section, FirstStageConfig)]
     if not first:
         raise ValueError(f"the first stage is missing: give {first_stage_choices()}")
     name, uses_index = first[0].name, first[0].section.uses_index
-    others = [own.name for own in first[1:]] + ["index"] * (has_index and not uses_index)
+    others = [stage.name for stage in first[1:]] + ["index"] * (has_index and not uses_index)
     if others:
-        names = " and ".join(f"`{each}`" for each in (name, *others))
+        names = " and ".join(f"`{choice}`" for choice in (name, *others))
         raise ValueError(f"{names} exclude each other: give either {first_stage_choices()}")
     if stages[0].name != name:
         raise ValueError(f"{name} is a first stage: it must be the first of `cascade`")
@@ -273,11 +275,11 @@ def check_depths(stages: Sequence[ConfiguredStage], layout: InputConfig) -> None
     """Raises ValueError where a stage wants more candidates than it can get, or cannot lay out its
     inputs so.
     """
-    whole = stages[0].section.k, "the first stage gives it"
-    depth, source = whole
+    first_depth = stages[0].section.k, "the first stage gives it"
+    depth, source = first_depth
     for name, _, section in stages[1:]:
         if section.deepens:
-            depth, source = whole
+            depth, source = first_depth
         if section.k > depth:
             raise ValueError(
                 f"{name}.k {section.k} is more than the {depth} candidates that {source}"

@@ -59,7 +59,7 @@ def stored_config(values: Mapping[str, Any], where: str) -> RunConfig:
     """The configuration that a plan holds.
 
     Raises:
-        PreflightError: it has keys or values that this beamrank does not know, or is not that of a
+        PreflightError: it has keys or values that this beamrank does not know, or configures no
             run.
     """
     if "topics" not in values:

@@ -59,18 +59,19 @@ class MaxBadRows(Section):
     topics: NotNegative = 0
     """Topics that cannot be used; more are an error before the start, as for `run` and `qrels`."""
     run: NotNegative = 0
-    """Rows of `candidates.run` that cannot be used. Those of a file that lists docs are of `docs`.
+    """Rows of `candidates.run` that cannot be used. Rows of a file that lists docs count for
+    `docs`.
     """
     qrels: NotNegative = 0
     """Judgments that cannot be used."""
 
     def rejects(self, kind: Literal["docs", "topics", "run", "qrels"]) -> Rejects:
-        """What takes the rows of an input that are left out."""
+        """The collector of an input's rows that are left out."""
         return Rejects(kind, getattr(self, kind))
 
 
 class JobConfig(Section):
-    """What each job of workers needs to know, such as that of `beamrank run`."""
+    """Settings that each job of workers needs, such as the job of `beamrank run`."""
 
     output: Path
     """The folder of parts, receipts and runs."""
@@ -83,13 +84,13 @@ class JobConfig(Section):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Of the models; `auto` is a fast one of the device."""
     device: DeviceName = "auto"
-    """Where models run: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several."""
+    """The device of models: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several."""
     backend: str = "torch"
     """The library that runs models: `torch`, `openvino` on a CPU, or `auto` for the faster one
     there.
     """
     kernel: Literal["auto", "torch", "compiled"] = "auto"
-    """What computes attention with `backend: torch` on a CPU: `torch`, or the kernels that were
+    """The kernel of attention with `backend: torch` on a CPU: `torch`, or the kernels that were
     `compiled` at installation; `auto` is these where they are faster, and torch for workers on
     other machines."""
     stall_minutes: Annotated[float, Field(gt=0)] = 30
@@ -214,7 +215,9 @@ class RunConfig(JobConfig):
 
     @property
     def bm25_template(self) -> str | None:
-        """The template of the topics that BM25 gets; None where it gets those of all stages."""
+        """The template of the topics that BM25 gets; None where it gets the topics of all
+        stages.
+        """
         section = self.first_stage
         return section.template if isinstance(section, Bm25Config) else None
 

@@ -17,11 +17,11 @@ from beamrank.section import CheckpointName, OneOf, Path, PathOrSelf, Paths, Pos
 from beamrank.sources import is_named
 from beamrank.storage.documents import validated
 
-# Those of Anserini's analyzers; the terms of `pretokenized` texts, and of ha, so, sw and yo, are
-# what spaces separate.
+# The languages of Anserini's analyzers; spaces separate the terms of `pretokenized` texts, and of
+# ha, so, sw and yo.
 _CODES = "ar bn da de en es fa fi fr ha hi hu id it ja ko nl no pl pt ru so sv sw te th tr uk yo zh"
 LANGUAGES = (*_CODES.split(), "pretokenized")
-# As an instruction: that of each topic.
+# As an instruction, stands for each topic's own.
 OF_TOPICS = "{instruction}"
 Instruction: TypeAlias = Annotated[str, Field(min_length=1)]
 
@@ -32,7 +32,7 @@ class SegmentsConfig(Section):
     length_tokens: Positive
     """Wordpieces of a segment."""
     stride_tokens: Positive | None = None
-    """Wordpieces from the beginning of a segment to that of the next; default: length_tokens."""
+    """Wordpieces from one segment's beginning to the next one's; default: length_tokens."""
     pooling: SegmentPooling = "max"
     """Which of the segments' scores is the doc's; `first` scores one."""
     limit: Annotated[int, Field(ge=1, le=1000)] = 16
@@ -49,7 +49,7 @@ class SegmentsConfig(Section):
 
     @property
     def stride(self) -> int:
-        """Wordpieces from the beginning of a segment to that of the next."""
+        """Wordpieces from one segment's beginning to the next one's."""
         return self.stride_tokens or self.length_tokens
 
     @property
@@ -139,15 +139,15 @@ MODEL_OPTIONS: Registry[Any] = Registry("option of a model", "beamrank.model_opt
 
 
 def _checked(given: dict[str, Any]) -> dict[str, Any]:
-    found = {}
+    options = {}
     for name, value in given.items():
         if name not in MODEL_OPTIONS:
             raise ValueError(f"{name!r} is unknown; known: {', '.join(MODEL_OPTIONS)}")
         try:
-            found[name] = validated(TypeAdapter(MODEL_OPTIONS[name]), value)
+            options[name] = validated(TypeAdapter(MODEL_OPTIONS[name]), value)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    return found
+    return options
 
 
 class ModelOptions(Section):
@@ -162,10 +162,10 @@ class ModelOptions(Section):
 
     @classmethod
     def fields_of(cls, document: Mapping[str, Any]) -> Mapping[str, FieldInfo]:
-        own = (document.keys() - cls.model_fields.keys()) & {*MODEL_OPTIONS}
+        options = (document.keys() - cls.model_fields.keys()) & {*MODEL_OPTIONS}
         return {
             **cls.model_fields,
-            **{name: FieldInfo.from_annotation(MODEL_OPTIONS[name]) for name in own},
+            **{name: FieldInfo.from_annotation(MODEL_OPTIONS[name]) for name in options},
         }
 
     @model_validator(mode="before")
@@ -173,11 +173,13 @@ class ModelOptions(Section):
     def _gather_options(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        own = cls.fields_of(values).keys() - cls.model_fields.keys()
-        if not own:
+        options = cls.fields_of(values).keys() - cls.model_fields.keys()
+        if not options:
             return values
-        rest = {name: value for name, value in values.items() if name not in own}
-        return rest | {"options": rest.get("options", {}) | {name: values[name] for name in own}}
+        rest = {name: value for name, value in values.items() if name not in options}
+        return rest | {
+            "options": rest.get("options", {}) | {name: values[name] for name in options}
+        }
 
 
 class ModelConfig(StageConfig, ModelOptions):
@@ -284,13 +286,13 @@ class IndexConfig(Section):
 
     @property
     def named(self) -> str:
-        """The name of the data set that has it, with that of its source."""
+        """The name of the data set that has it, with its source's name."""
         return f"prebuilt:{self.prebuilt}"
 
 
 class FirstStageConfig(StageConfig):
-    """The section of a first stage, of which a configuration holds one; some `uses_index`, the
-    section `index`.
+    """The section of a first stage; a configuration holds one. Some `uses_index`, the section
+    `index`.
     """
 
     uses_index: ClassVar[bool] = False
@@ -327,7 +329,7 @@ class CandidatesConfig(FirstStageConfig):
     or several.
     """
     columns: RunColumns | None = None
-    """Where columns or fields of the run have other names than usual."""
+    """The columns or fields of the run that have other names than usual."""
     format: Annotated[str, OneOf(RUN_FORMATS, TABLES)] = TABLES[0]
     """The format of the run; `auto` recognizes it."""
     quotes: bool = False

@@ -92,10 +92,10 @@ class _Values:
             case "seq", SequenceNode():
                 # No key takes a list of truth values: `[yes, no]` are words.
                 return [
-                    each.value
-                    if each.tag == _BOOL and isinstance(each, ScalarNode)
-                    else self.make(each, depth + 1)
-                    for each in node.value
+                    item.value
+                    if item.tag == _BOOL and isinstance(item, ScalarNode)
+                    else self.make(item, depth + 1)
+                    for item in node.value
                 ]
             case "map", MappingNode():
                 return self._section(node, depth)
@@ -104,18 +104,18 @@ class _Values:
         raise _refusal(node, f"the value cannot be read as {_KINDS[node.tag]}")
 
     def _section(self, node: MappingNode, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        section: dict[str, Any] = {}
         for key_node, value_node in node.value:
             key = self.make(key_node, depth + 1)
             if not isinstance(key, str):
                 raise _refusal(key_node, "a key is not text: put it between quotes")
-            if key in found:
+            if key in section:
                 is_plain = re.fullmatch(r"\w{1,40}", key) and not carries_credentials(key)
                 raise _refusal(
                     key_node, f"{f'the key {key}' if is_plain else 'a key'} appears twice"
                 )
-            found[key] = self.make(value_node, depth + 1)
-        return found
+            section[key] = self.make(value_node, depth + 1)
+        return section
 
 
 def _scalar(kind: str, node: ScalarNode) -> Any:
@@ -242,7 +242,7 @@ def anchor_paths(document: dict[str, Any], model: type[Section], folder: str) ->
             document[name] = _anchored(value, folder, kind)
         elif kind is not None and isinstance(value, list):
             document[name] = [
-                _anchored(each, folder, kind) if isinstance(each, str) else each for each in value
+                _anchored(item, folder, kind) if isinstance(item, str) else item for item in value
             ]
 
 
@@ -270,8 +270,8 @@ def check_document(document: dict[str, Any], model: type[_Root], path: str) -> _
 
 
 def folder_of(source: str | Mapping[str, Any]) -> str:
-    """The folder that relative paths of a configuration are relative to: that of its file, or the
-    current one.
+    """The folder that relative paths of a configuration are relative to: its file's, or the current
+    one.
     """
     # Always asked for: in a folder that is gone, neither Java nor torch's library starts.
     here = storage.absolute(".")
@@ -306,9 +306,9 @@ def _load_yaml(path: str) -> dict[str, Any]:
         ) from error
     document = parse_yaml(text, path)
     if not isinstance(document, dict):
-        found = "nothing" if document is None else type(document).__name__
+        kind = "nothing" if document is None else type(document).__name__
         raise ConfigError(
-            f"{path} must hold keys such as `corpus:` and `topics:`, but it holds {found}"
+            f"{path} must hold keys such as `corpus:` and `topics:`, but it holds {kind}"
         )
     return document
 
@@ -320,9 +320,9 @@ def _apply_override(document: dict[str, Any], override: str, find: FindSection) 
     *sections, key = dotted.split(".")
     if not separator or not all((*sections, key)) or len(sections) >= MAX_DEPTH:
         raise ConfigError(f"--set {_cut(dotted)} must look like mono.k=100")
-    found = find(document, sections[0]) if sections else None
-    target = document if found is None else found
-    for section in sections if found is None else sections[1:]:
+    settings = find(document, sections[0]) if sections else None
+    target = document if settings is None else settings
+    for section in sections if settings is None else sections[1:]:
         target = target.setdefault(section, {})
         if not isinstance(target, dict):
             raise ConfigError(f"--set {_cut(dotted)}: {_cut(section)} holds a value, not a section")
@@ -342,7 +342,9 @@ class Problems(ValueError):
 
 
 def problems_of(error: ValidationError, model: type[Section], *place: str) -> list[str]:
-    """What pydantic found in a section at a place of the configuration: its key and our words."""
+    """Problems that pydantic saw in a section at a place of the configuration: the key and our
+    words.
+    """
     problems: list[str] = []
     for finding in error.errors():
         cause = finding.get("ctx", {}).get("error")

@@ -64,9 +64,9 @@ def demo_qrels() -> list[tuple[str, str]]:
     for doc in stdlib_docs():
         doc_ids.setdefault(object_name(doc.doc_id), []).append(doc.doc_id)
     return [
-        (each.query_id, doc_id)
-        for each in demo_questions()
-        for name in each.answers
+        (question.query_id, doc_id)
+        for question in demo_questions()
+        for name in question.answers
         for doc_id in doc_ids[name]
     ]
 
@@ -75,7 +75,7 @@ def write_collection(folder: str) -> None:
     """Writes `corpus.jsonl` (id, contents), `topics.tsv` and `qrels.txt` (TREC) into a folder,
     local or remote.
     """
-    topics = "".join(f"{each.query_id}\t{each.text}\n" for each in demo_questions())
+    topics = "".join(f"{question.query_id}\t{question.text}\n" for question in demo_questions())
     qrels = "".join(f"{query_id} 0 {doc_id} 1\n" for query_id, doc_id in demo_qrels())
     files = {"corpus.jsonl": _corpus(), "topics.tsv": topics.encode(), "qrels.txt": qrels.encode()}
     for name, content in files.items():

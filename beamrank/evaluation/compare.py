@@ -95,7 +95,7 @@ def agreement(one: Mapping[str, DocIds], other: Mapping[str, DocIds]) -> Agreeme
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """The mean of those that are defined; None if there are none."""
+    """The mean of the values that are defined; None if there are none."""
     defined = [value for value in values if value is not None]
     return sum(defined) / len(defined) if defined else None
 
@@ -130,8 +130,8 @@ class ComparedRun:
             "queries": self.queries,
             "measures": self.measures,
             "differences": {
-                name: asdict(found) | {"corrected_p_value": self.corrected.get(name)}
-                for name, found in self.differences.items()
+                name: asdict(comparison) | {"corrected_p_value": self.corrected.get(name)}
+                for name, comparison in self.differences.items()
             },
             "agreement": self.agreement
             and {"queries": self.agreement.topics, **self.agreement.means},
@@ -219,10 +219,10 @@ def compare_runs(
     """Compares run files with a baseline. Two runs are in memory at a time.
 
     Without `qrels_url` only the rankings are compared. `test` and `correction` are names in
-    `significance.TESTS` and `significance.CORRECTIONS`; `names` are those of the runs, by their
-    paths, by default those of the files. With `agree`, the agreement of the rankings is computed.
-    At most `max_bad_rows` unusable rows of each run and of the qrels are left out. `hints` say how
-    the files are laid out.
+    `significance.TESTS` and `significance.CORRECTIONS`; `names` has the runs' names by their paths,
+    by default the files' names. With `agree`, the agreement of the rankings is computed. At most
+    `max_bad_rows` unusable rows of each run and of the qrels are left out. `hints` say how the
+    files are laid out.
 
     Raises:
         ConfigError: a measure is unknown (found before anything is read).
@@ -310,8 +310,8 @@ def _test_notes(
     for run in others:
         same = [
             name
-            for name, found in run.differences.items()
-            if name in tested and found.p_value is None
+            for name, comparison in run.differences.items()
+            if name in tested and comparison.p_value is None
         ]
         if same:
             yield (

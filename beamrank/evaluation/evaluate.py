@@ -147,9 +147,9 @@ class Evaluation:
     """The measures of a run.
 
     Attributes:
-        means: each measure's mean over all judged topics (the sum, for those that count), by its
+        means: each measure's mean over all judged topics (the sum, for measures that count), by its
             name in `parse_measures`.
-        per_query: each judged topic's values, by query_id and measure; those of the run first, in
+        per_query: each judged topic's values, by query_id and measure; the run's topics first, in
             its order.
         notes: how topics, run and qrels fit together.
     """
@@ -324,9 +324,11 @@ class Evaluator:
         """The measures that count the judgments of topics which the run lacks."""
         counts = [measure for measure in self._columns if measure.NAME in _COUNT_JUDGMENTS]
         for start in range(0, len(missing) if counts else 0, _TOPICS_AT_ONCE):
-            some = missing[start : start + _TOPICS_AT_ONCE]
+            batch = missing[start : start + _TOPICS_AT_ONCE]
             places = zip(
-                self._judged.ids.take(pa.array(some)).to_pylist(), some.tolist(), strict=True
+                self._judged.ids.take(pa.array(batch)).to_pylist(),
+                batch.tolist(),
+                strict=True,
             )
             self._fill(
                 {name: (place, (), self._judged.at(place)) for name, place in places}, counts

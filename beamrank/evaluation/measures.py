@@ -84,9 +84,9 @@ def explain_names(names: Sequence[str]) -> list[str]:
     """The ir_measures names of trec_eval's names among these, a line each."""
     translated = {name: _translate(name) for name in names}
     return [
-        f"{name} is trec_eval's name for {', '.join(own)}"
-        for name, own in translated.items()
-        if own != [name]
+        f"{name} is trec_eval's name for {', '.join(meant)}"
+        for name, meant in translated.items()
+        if meant != [name]
     ]
 
 
@@ -102,7 +102,7 @@ def iter_values(
     call with others whose `gains`, `rel` or `judged_only` then count for them too. IPrec is our
     own: pytrec_eval has trec_eval 9's.
     """
-    own = [measure for measure in measures if measure.NAME == "IPrec"]
+    precisions = [measure for measure in measures if measure.NAME == "IPrec"]
     others = [measure for measure in measures if measure.NAME != "IPrec"]
     plain = [measure for measure in others if set(measure.params) <= {measure.AT_PARAM}]
     # pytrec_eval takes a topic with the id `no_query` for the last one of its call before: with a
@@ -118,7 +118,7 @@ def iter_values(
     for group in filter(None, groups):
         for metric in _FALLBACK.evaluator(group, judged).iter_calc(ranked):
             yield metric.query_id[1:], metric.measure, float(metric.value)
-    for measure in own:
+    for measure in precisions:
         for query_id, judgments in relevance.items():
             yield (
                 query_id,
@@ -153,20 +153,20 @@ def _interpolated_precision(
 def differs_in_version_9(
     measures: Mapping[str, Measure], relevance: Mapping[str, Mapping[str, int]]
 ) -> list[str]:
-    """The names of those that read a different rank in trec_eval 9 for a topic: IPrec of some
+    """The names of measures that read a different rank in trec_eval 9 for a topic: IPrec of some
     recalls.
     """
-    own = {name: measure for name, measure in measures.items() if measure.NAME == "IPrec"}
+    precisions = {name: measure for name, measure in measures.items() if measure.NAME == "IPrec"}
     counts = {
         level: Counter(
             sum(relevance_of >= level for relevance_of in docs.values())
             for docs in relevance.values()
         )
-        for level in {measure["rel"] for measure in own.values()}
+        for level in {measure["rel"] for measure in precisions.values()}
     }
     return [
         name
-        for name, measure in own.items()
+        for name, measure in precisions.items()
         if any(
             _relevant_at(measure["recall"], count) != int(measure["recall"] * count + 0.9)
             for count in counts[measure["rel"]]
@@ -196,7 +196,7 @@ def _translate(name: str) -> list[str]:
     if base not in pytrec_eval.supported_measures:
         return [name]
     try:
-        own = ir_measures.parse_trec_measure(base)
+        parsed = ir_measures.parse_trec_measure(base)
     except ValueError as error:
         raise ConfigError(
             f"trec_eval's measure {name!r} cannot be computed here; {_POSSIBLE}"
@@ -205,7 +205,8 @@ def _translate(name: str) -> list[str]:
         return [str(measure) for measure in ir_measures.parse_trec_measure(name)]
     except ValueError as error:
         raise ConfigError(
-            f"measure {name!r}: trec_eval's {base} takes no such number; without it, it is {own[0]}"
+            f"measure {name!r}: trec_eval's {base} takes no such number; without it, it is "
+            f"{parsed[0]}"
         ) from error
 
 
@@ -284,7 +285,7 @@ def by_position(names: Sequence[str]) -> tuple[dict[str, Measure], list[str]]:
 
 
 class JudgedPositions(NamedTuple):
-    """Where p rankings of the same n candidates have a query's j judged docs.
+    """The places of a query's j judged docs in p rankings of the same n candidates.
 
     Attributes:
         levels: int64[j], their relevance.

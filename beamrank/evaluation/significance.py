@@ -23,7 +23,7 @@ _FEWEST_TOPICS = 2
 _SMALLEST_LOSS = 0.00005
 _SEED = 0
 _MOST_ASSIGNMENTS = 10_000
-# What a sum of float64 in a different order can differ by.
+# The most by which a sum of float64 in a different order can differ.
 _ROUNDING = 1e-12
 
 
@@ -72,8 +72,7 @@ def compare_evaluations(
     test: str = "t-test",
     tested: Collection[str] | None = None,
 ) -> dict[str, Comparison]:
-    """Compares the measures of two evaluations with the same qrels, those that are means over
-    topics.
+    """Compares two evaluations with the same qrels by the measures that are means over topics.
 
     Fewer than two topics give no comparison. The p-values are not corrected for the number of
     measures; a measure that is not among the `tested`, by default all, has none.
@@ -88,8 +87,8 @@ def compare_evaluations(
 
 
 def find_losses(evaluations: Mapping[str, Evaluation]) -> list[Loss]:
-    """The stages whose run is below that of the previous stage, by the first measure that is a mean
-    over topics.
+    """The stages whose run is below the previous stage's, by the first measure that is a mean over
+    topics.
 
     `evaluations` are of the run of each stage, in the order of the stages, with the same qrels and
     measures.

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 from beamrank.errors import DataError
 from beamrank.formats.values import RowError, are_usable, check_id, check_query_id
 
-# What a template has before, between and after its fields.
+# The texts of a template before, between and after its fields.
 Template: TypeAlias = tuple[str, ...]
 _Number = TypeVar("_Number", int, float)
 
@@ -56,7 +56,7 @@ def checked_queries(what: str, queries: Any) -> Iterator[tuple[str, Mapping[str,
 
 def number(kind: Callable[[Any], _Number], text: str | bytes) -> _Number:
     """An `int`, or a `float` (NaN and infinity included), of ASCII's digits alone; raises
-    ValueError for others that Python allows: those of other scripts, and underscores between them.
+    ValueError for others that Python allows: other scripts' digits, and underscores between digits.
     """
     has_underscore = "_" in text if isinstance(text, str) else b"_" in text
     if has_underscore or not text.isascii():

@@ -1,4 +1,4 @@
-"""Which column of a table, of JSON's fields or of a header line means what: by usual names, or by
+"""The meanings of a table's columns, of JSON's fields or of a header line: by usual names, or by
 `columns`.
 """
 
@@ -13,7 +13,7 @@ from beamrank.formats.checks import split_template
 from beamrank.formats.schemas import Hints, Schema
 from beamrank.section import Section
 
-# What `format` can be beside a named one.
+# Values of `format` beside a named one.
 TABLES = ("auto", "tsv", "csv", "json")
 
 
@@ -77,7 +77,7 @@ class RunColumns(_PairColumns):
 
 
 def hints_of(section: Any) -> Hints:
-    """What a section with `columns`, `format` and `quotes` says about its files."""
+    """The hints about its files in a section with `columns`, `format` and `quotes`."""
     named = "" if section.format == TABLES[0] else section.format
     return Hints(column_names(section.columns), quotes=section.quotes, format=named)
 
@@ -89,8 +89,8 @@ def checked_hints(
     format: str = TABLES[0],
     quotes: bool = False,
 ) -> Hints:
-    """What a caller says about files; raises ConfigError for a format or a meaning that they do not
-    have.
+    """The hints of a caller about files; raises ConfigError for a format or a meaning that they do
+    not have.
     """
     for name, given, accepted in (
         ("format", [format], [*TABLES, *formats]),

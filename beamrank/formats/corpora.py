@@ -19,7 +19,14 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.formats.checks import Template, split_template
 from beamrank.formats.columns import DocColumns, TemplateText, check_header, column_names
 from beamrank.formats.decode.base import WrongFormatError
-from beamrank.formats.files import AUTO, Choice, Format, check_kinds, folder_files, is_packaged
+from beamrank.formats.files import (
+    AUTO,
+    Format,
+    FormatGuesser,
+    check_kinds,
+    folder_files,
+    is_packaged,
+)
 from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.schemas import Hints
 from beamrank.formats.texts.units import CorpusUnit, DocBatch, Fields
@@ -44,7 +51,7 @@ FORMATS: Registry[Format] = Registry(
         "tsv": "beamrank.formats.named_formats:TSV",
     },
 )
-_CHOICE = Choice("corpus", FORMATS)
+_GUESSER = FormatGuesser("corpus", FORMATS)
 _NOT_DOCS = re.compile(r"readme", re.IGNORECASE)
 
 
@@ -63,7 +70,7 @@ class CorpusConfig(Section):
     """In place of `fields`: the text of a doc, with fields in braces, such as `"{title}\\n{text}"`.
     """
     columns: DocColumns | None = None
-    """Where the id or the text has a different name than usual."""
+    """The names of the id or the text, where they are not the usual ones."""
     header: bool | None = None
     """Whether the first line of each TSV or CSV file names the columns; default: recognized, and
     said.
@@ -88,22 +95,22 @@ class CorpusConfig(Section):
 
 
 def corpus_files(corpus: CorpusConfig) -> list[str]:
-    """The files of a corpus, sorted: the file itself, a glob's matches, or those below a folder
+    """The files of a corpus, sorted: the file itself, a glob's matches, or the files below a folder
     with its endings.
     """
     corpus = resolved(corpus)
-    own = FORMATS[corpus.format]
+    form = FORMATS[corpus.format]
     with errors_as(PreflightError, corpus.path):
         is_folder = storage.is_folder(corpus.path)
-        if own.file_in_folder and is_folder:
-            return folder_files(corpus.path, own.file_in_folder)
+        if form.file_in_folder and is_folder:
+            return folder_files(corpus.path, form.file_in_folder)
         urls = find(corpus.path)
-        if "columns" in own.keys and len(urls) > 1:
+        if "columns" in form.keys and len(urls) > 1:
             urls = check_kinds(corpus.path, urls)
         files = [url for url in urls if not is_folder or _is_of(url, corpus)]
         if files:
             return files
-        endings = f"holds no files named *{', *'.join(own.endings)}"
+        endings = f"holds no files named *{', *'.join(form.endings)}"
         reason = endings if storage.exists(corpus.path) else "does not exist"
         raise PreflightError(
             f"the corpus {corpus.path} {reason}: give `corpus.path` a file, a folder or a glob. "
@@ -116,11 +123,14 @@ def _is_of(url: str, corpus: CorpusConfig) -> bool:
     """Whether a file below the corpus's folder holds docs; PreflightError if its compression is not
     read.
     """
-    own, path = FORMATS[corpus.format], url.removeprefix(storage.absolute(corpus.path)).lstrip("/")
-    is_other = own.not_docs.fullmatch(without_compression(path))
+    form, path = (
+        FORMATS[corpus.format],
+        url.removeprefix(storage.absolute(corpus.path)).lstrip("/"),
+    )
+    is_other = form.not_docs.fullmatch(without_compression(path))
     # Spark's parts can have no ending.
-    has_no_ending = "columns" in own.keys and "." not in storage.name(url)
-    return (has_no_ending or has_ending(url, own.endings)) and not is_other
+    has_no_ending = "columns" in form.keys and "." not in storage.name(url)
+    return (has_no_ending or has_ending(url, form.endings)) and not is_other
 
 
 def resolved(corpus: CorpusConfig) -> CorpusConfig:
@@ -133,7 +143,7 @@ def resolved(corpus: CorpusConfig) -> CorpusConfig:
         PreflightError: the format cannot be guessed, or has no named columns or header and the
             corpus names some.
     """
-    return _CHOICE.resolved(corpus, corpus.path, _with_docs)
+    return _GUESSER.resolved(corpus, corpus.path, _with_docs)
 
 
 def _with_docs(path: str) -> list[str]:
@@ -197,7 +207,7 @@ def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusU
             fields of `fields`.
     """
     corpus = resolved(corpus)
-    own, units = FORMATS[corpus.format], list[CorpusUnit]()
+    form, units = FORMATS[corpus.format], list[CorpusUnit]()
     for url in corpus_files(corpus):
         file = _whole(url, corpus)
         with errors_as(PreflightError, url):
@@ -207,14 +217,14 @@ def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusU
             except WrongFormatError as error:
                 if error.kind == "no-rows":
                     continue
-                hint = _CHOICE.hint(url, corpus.format) or (
+                hint = _GUESSER.hint(url, corpus.format) or (
                     f". It is read as `format: {corpus.format}`: check `corpus.format` and "
                     "`corpus.fields`"
                 )
                 raise PreflightError(f"{error}{hint}", **error.of_input) from error
             # A doc that may come again can be anywhere.
-            ranges = [(0, 0)] if own.repeats else rows.decoder.ranges(unit_bytes)
-        header = rows.has_header if own.open is None else None
+            ranges = [(0, 0)] if form.repeats else rows.decoder.ranges(unit_bytes)
+        header = rows.has_header if form.open is None else None
         units += (
             replace(file, index=index, start=start, end=end, header=header)
             for index, (start, end) in enumerate(ranges, len(units))
@@ -241,7 +251,7 @@ def read_unit(
     try:
         rows = unit.open(Rejects("docs", NO_LIMIT) if rejects is None else rejects)
         batches = rows.batches(unit.start, unit.end)
-        for batch in _each_once(batches) if unit.format.repeats else batches:
+        for batch in _without_repeats(batches) if unit.format.repeats else batches:
             for start in range(0, len(batch), batch_docs):
                 yield DocBatch.of(unit.index, batch.slice(start, batch_docs))
         rows.check()
@@ -251,8 +261,8 @@ def read_unit(
         raise DataError(str(error), **error.of_input) from error
 
 
-def _each_once(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Docs of which one can come again with the same text; one with another text is there twice."""
+def _without_repeats(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Docs, where one can come again with the same text; one with another text is there twice."""
     seen: dict[str, bytes] = {}
     for batch in batches:
         kept = []

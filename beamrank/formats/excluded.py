@@ -69,7 +69,7 @@ class Excluded:
         """Notes for the user.
 
         Args:
-            query_ids: those that are ranked.
+            query_ids: the queries that are ranked.
             relevance: the judgments, by query_id and doc_id.
         """
         pairs = self.pairs or {}
@@ -80,10 +80,10 @@ class Excluded:
             for doc_id in sorted(self.of(query_id).intersection(docs))
             if docs[doc_id] > 0
         ]
-        some = f" of {len(pairs):,} ({first_few(unknown)})"
+        words = f" of {len(pairs):,} ({first_few(unknown)})"
         return self._notes(
             ("pairs that are there again", self.repeated, "", "each counts once"),
-            ("queries without a ranking", len(unknown), some, "not used"),
+            ("queries without a ranking", len(unknown), words, "not used"),
             (
                 *("docs that are judged relevant", len(relevant)),
                 *(f" ({first_few(relevant)})", "they count as not found"),
@@ -101,18 +101,18 @@ class Excluded:
             for doc_id in doc_ids
         ]
         if not any(others):
-            raise PreflightError(f"the run holds no docs beside those that {self.source} excludes")
+            raise PreflightError(f"{self.source} excludes all docs of the run")
         kept = run.kept(np.array(others))
         emptied = [query_id for query_id in run.order if query_id not in kept.order]
         count = run.notes.rows - kept.notes.rows
         unknown = sum(len(self.of(query_id)) for query_id in run.order) - count
         unused = self.pairs is not None and unknown
-        some = f" ({first_few(emptied)})"
+        words = f" ({first_few(emptied)})"
         facts = [
             Note(f"exclude {self.source}: docs that were left out", f"{count:,}"),
             *self._notes(
                 ("docs that are not in the ranking of their query", unused, "", "not used"),
-                ("queries that have no other docs", len(emptied), some, "they count as 0"),
+                ("queries that have no other docs", len(emptied), words, "they count as 0"),
             ),
             *self.facts(run.order.keys(), relevance),
         ]
@@ -145,7 +145,7 @@ def read_excluded(path: str) -> Excluded:
 
 
 def excluded_of(exclude: str | os.PathLike[str] | Mapping[str, Collection[str]]) -> Excluded:
-    """What a caller excludes: `self`, a file, or docs by query_id."""
+    """The docs that a caller excludes: `self`, a file, or docs by query_id."""
     if not isinstance(exclude, Mapping):
         return read_excluded(os.fsdecode(exclude))
     for query_id, docs in exclude.items():
@@ -162,13 +162,13 @@ def excluded_of(exclude: str | os.PathLike[str] | Mapping[str, Collection[str]])
 
 def own_facts(order: Mapping[str, Sequence[str]]) -> list[Note]:
     """A note, if queries seem to be docs of the collection."""
-    own = [query_id for query_id, doc_ids in order.items() if query_id in doc_ids[:OWN_DEPTH]]
-    if not own or len(own) < OWN_SHARE * len(order):
+    query_ids = [query_id for query_id, doc_ids in order.items() if query_id in doc_ids[:OWN_DEPTH]]
+    if not query_ids or len(query_ids) < OWN_SHARE * len(order):
         return []
     return [
         Note(
             f"queries with the doc of their own id among the first {OWN_DEPTH}",
-            f"{len(own):,} of {len(order):,} ({first_few(own)})",
+            f"{len(query_ids):,} of {len(order):,} ({first_few(query_ids)})",
             "where queries are docs, as in ArguAna and Quora, BEIR and MTEB leave that doc out: "
             "exclude `self`",
         )

@@ -19,7 +19,7 @@ from pydantic_core import from_json
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.decode.base import BYTE_ORDER_MARK, Decoder, Source, WrongFormatError
 from beamrank.formats.decode.json_rows import JsonDecoder
-from beamrank.formats.decode.packing import check_binary, check_text, packed_as
+from beamrank.formats.decode.packing import check_binary, check_text, packing_hint
 from beamrank.formats.decode.tables import is_table, open_table_file
 from beamrank.formats.schemas import Hints, Schema
 from beamrank.formats.values import RowError, values_of
@@ -61,7 +61,7 @@ def hash_files(paths: Paths) -> dict[str, str]:
     return {file.url: storage.sha256(file.url) for file in input_files(paths, "file")}
 
 
-# What lies beside the files of data, and is none.
+# Files that lie beside the files of data, and are none.
 _BESIDE = re.compile(
     r"(readme|license).*|.*\.crc|(dataset_info|dataset_dict|state)\.json", re.IGNORECASE
 )
@@ -101,7 +101,7 @@ class InputFile:
 
     @cached_property
     def source(self) -> Source:
-        """What opens it; a named pipe can so be opened again."""
+        """The function that opens it; a named pipe can so be opened again."""
         return Source(self.url)
 
     def beginning(self) -> bytes:
@@ -140,14 +140,14 @@ def records(url: str, names: Sequence[str]) -> Iterator[tuple[int, dict[str, Any
 
 
 def wrong_row(url: str, place: int, error: RowError) -> WrongFormatError:
-    """The error of a file of which a row cannot be read."""
+    """The error of a file with a row that cannot be read."""
     return WrongFormatError(
         f"{url}:{place}: the row {error}", kind=error.kind, file=url, place=place
     )
 
 
 def input_files(paths: Paths, what: str) -> list[InputFile]:
-    """The files of an input: each path, what its glob matches, or those of its folder; sorted, each
+    """The files of an input: each path, its glob's matches, or its folder's files; sorted, each
     once.
 
     Files that lie beside data, such as READMEs, are left out of folders and globs.
@@ -192,7 +192,7 @@ def check_kinds(path: str, urls: Sequence[str]) -> list[str]:
         first, second = sorted(by_kind.values())[:2]
         raise PreflightError(
             f"{path} holds files of several kinds, such as {first} and {second}, and they are read "
-            "as one input: give a glob that matches those of one kind",
+            "as one input: give a glob that matches files of one kind",
             kind="mixed-files",
         )
     return data
@@ -331,7 +331,7 @@ class Format:
         return self.candidate_order is not None
 
 
-class Choice(NamedTuple):
+class FormatGuesser(NamedTuple):
     """The formats among which a key of a configuration chooses."""
 
     key: str
@@ -378,12 +378,12 @@ class Choice(NamedTuple):
         nothing.
         """
         beginning = Beginning(url)
-        alike, packed = self._alike(beginning), packed_as(beginning.content)
+        alike, packed = self._alike(beginning), packing_hint(beginning.content)
         if packed or not alike:
             return packed
         name, look = next(iter(alike.items()))
-        own = alike.get(read_as)
-        if own is not None and own.general == look.general:
+        hinted = alike.get(read_as)
+        if hinted is not None and hinted.general == look.general:
             return ""
         return f". The file looks like {look.described}: set `{self.key}.format: {name}`"
 
@@ -406,9 +406,9 @@ class Choice(NamedTuple):
         if section.format == AUTO:
             with errors_as(PreflightError, path):
                 section = section.model_copy(update={"format": self._named(path, files)})
-        own = self.formats[section.format].keys
+        keys = self.formats[section.format].keys
         for name in ("fields", "template", "columns", "header", "quotes", "decoding"):
-            if getattr(section, name, None) not in (None, False, "full") and name not in own:
+            if getattr(section, name, None) not in (None, False, "full") and name not in keys:
                 raise PreflightError(
                     f"`{self.key}.{name}` means nothing to `format: {section.format}`: leave it out"
                 )
@@ -454,9 +454,7 @@ def _packaged(folder: str, base: str) -> tuple[list[str], list[str]]:
 
 
 def is_packaged(path: str, base: str) -> bool:
-    """Whether a path below a folder is that of the file `base`, or of one in the folder that is
-    named so.
-    """
+    """Whether a path below a folder leads to the file `base`, or into the folder `base`."""
     below, _, name = path.rpartition("/")
     if below:
         return below == base.partition(".")[0] and is_data(name) and has_ending(name, _HUB_ENDINGS)

@@ -110,9 +110,9 @@ def repeated_rows(*columns: Any) -> list[tuple[int, int]]:
     for column in columns:
         for start in range(0, len(hashes), _IDS_AT_ONCE):
             values = column.slice(start, _IDS_AT_ONCE).to_pylist()
-            some = hashes[start : start + len(values)]
-            some *= 1_000_003
-            some ^= np.fromiter(map(hash, values), np.int64, len(values))
+            part = hashes[start : start + len(values)]
+            part *= 1_000_003
+            part ^= np.fromiter(map(hash, values), np.int64, len(values))
     order = np.argsort(hashes, kind="stable")
     same = np.flatnonzero(np.diff(hashes[order]) == 0)
     rows = np.unique(order[np.concatenate([same, same + 1])])

@@ -39,7 +39,7 @@ class QrelsConfig(Section):
     path: Paths
     """A file, a folder, a glob, or a list of them."""
     columns: QrelsColumns | None = None
-    """Where columns or fields have other names than usual."""
+    """The columns or fields that have other names than usual."""
     format: Annotated[str, OneOf(FORMATS, TABLES)] = TABLES[0]
     """The format of the files; `auto` recognizes it."""
     quotes: bool = False

@@ -99,8 +99,8 @@ class TableReader:
         Raises:
             PreflightError: the file cannot be read, or has no such columns.
         """
-        own, folders = formats.get(hints.format, _UNNAMED), dict[str, str | None]()
-        self.schema = schema = own.schema(schema)
+        named, folders = formats.get(hints.format, _UNNAMED), dict[str, str | None]()
+        self.schema = schema = named.schema(schema)
         if isinstance(file, InputFile):
             self.url, folders = file.url, file.partition
             opened: Callable[[], Decoder] = partial(_open, file, schema, hints, formats)
@@ -109,7 +109,7 @@ class TableReader:
             opened = partial(table_in_memory, self.url, file)
         self.problems = Problems(self.url, rejects or Rejects("rows"))
         # A format that opens its files makes the texts.
-        self._hints = hints._replace(fields=None, template=None) if own.open else hints
+        self._hints = hints._replace(fields=None, template=None) if named.open else hints
         self.layout = ""
         with errors_as(PreflightError, self.url):
             self.decoder: Decoder = opened()
@@ -124,14 +124,14 @@ class TableReader:
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The names of the columns by their meanings; those without a header have none."""
+        """The names of the columns by their meanings; columns without a header have none."""
         if not self.decoder.names:
             return {}
         return {meaning: self.table.names[places[-1]] for meaning, places in self.binding.items()}
 
     @property
     def notes(self) -> list[Note]:
-        """What a user should know about the file."""
+        """Notes for the user about the file."""
         classes = [
             Note(
                 f"the {meaning} is the number of a class",
@@ -144,7 +144,7 @@ class TableReader:
         return [*self.decoder.notes, *classes]
 
     def noun(self, end: int) -> str:
-        """What the places of a range that ends there count."""
+        """The unit that the places of a range that ends there count."""
         return "byte" if end and self.decoder.noun == "line" else self.decoder.noun
 
     def batches(self, start: int = 0, end: int = 0) -> Iterator[pa.RecordBatch]:
@@ -188,8 +188,8 @@ class TableReader:
         return isinstance(self.decoder, LinesDecoder) and bool(self.decoder.names)
 
     def header_notes(self, key: str) -> list[str]:
-        """What was taken for a header, and what could be one, where the configuration does not say
-        it; and what the columns of the file are.
+        """The row that was taken for a header, and rows that could be one, where the configuration
+        does not say it; and what the columns of the file are.
         """
         line = ", ".join(map(str, self.decoder.first))[:80]
         notes = [f"{self.url}: {note}" for note in self.notes]
@@ -238,15 +238,15 @@ class TableReader:
             )
 
     def _not_repeated(self, partition: Mapping[str, str | None]) -> dict[str, str | None]:
-        """The columns that folders name, without those that a column of the file repeats."""
+        """The columns that folders name, without folders that a column of the file repeats."""
         try:
-            own = bind(self.schema, self.decoder.names, self._hints)
+            binding = bind(self.schema, self.decoder.names, self._hints)
         except ColumnsError:
             return dict(partition)
         kept = {}
         for name, value in partition.items():
             meaning = next(iter(bind(self.schema, [name])), "")
-            is_own = meaning in own and self._holds_only(own[meaning][-1], value)
+            is_own = meaning in binding and self._holds_only(binding[meaning][-1], value)
             if not is_own and (meaning or name not in self.decoder.names):
                 kept[name] = value
         return kept
@@ -286,7 +286,7 @@ class TableReader:
         return binding
 
     def _names_with_values(self) -> list[str]:
-        """The names of the columns; empty for those without values, unless they are given."""
+        """The names of the columns; empty for columns without values, unless they are given."""
         given = {*self._hints.names.values(), *(self._hints.fields or ()), TITLE}
         empty = self.decoder.empty
         return [
@@ -397,7 +397,7 @@ class TableReader:
         }
 
     def _converted(self, rows: Rows) -> pa.RecordBatch:
-        """Rows as a batch; those that cannot be used are problems."""
+        """Rows as a batch; rows that cannot be used are problems."""
         try:
             for places in self._left_out.values():
                 _check_null(rows.columns[places[0]])
@@ -489,16 +489,16 @@ class TableReader:
 
 def _open(file: InputFile, schema: Schema, hints: Hints, formats: Mapping[str, Format]) -> Decoder:
     """Opens a file: by its format, its name, or else its first bytes."""
-    own = formats.get(hints.format, _UNNAMED)
-    if own.open:
-        return own.open(file, hints)
+    named = formats.get(hints.format, _UNNAMED)
+    if named.open:
+        return named.open(file, hints)
     beginning = Beginning(file.url, file.source.open)
     if not beginning.is_table:
         _check_rows(file.url, schema, beginning.record)
     for known in () if hints.format else formats.values():
         if known.open and known.look.matches(beginning):
             return known.open(file, hints)
-    kind, content = own.holds or hints.format, beginning.content
+    kind, content = named.holds or hints.format, beginning.content
     is_text = kind in ("csv", "tsv")
     if not is_text and is_table(file.url, content):
         return open_table_file(file.url, content)
@@ -541,7 +541,7 @@ def again(
     files: Sequence[TableReader], tables: Sequence[pa.Table], names: Sequence[str]
 ) -> Iterator[tuple[int, TableReader, dict[str, Any], dict[str, Any], str]]:
     """The rows of several files whose values in some columns a row before has: each with its number
-    in all tables, its file, its values, those of the first such row, and where this is.
+    in all tables, its file, its values, the values of the first such row, and where this is.
     """
     table = pa.concat_tables(tables)
     starts = np.cumsum([0, *map(len, tables)])

@@ -29,7 +29,7 @@ NO_LIMIT = 1 << 62
 SCHEMA = pa.schema([(name, pa.string()) for name in ("kind", "file", "place", "row", "reason")])
 _MOST_CHARACTERS = 500
 _SHOWN = 5
-# What two messages of the same kind may differ in: numbers, and the values that they quote.
+# Parts in which two messages of the same kind may differ: numbers, and the values that they quote.
 _DETAILS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+")
 
 
@@ -37,7 +37,7 @@ def beginning(row: Any) -> str:
     """The beginning of a row: of a line, of the values in its columns, or of JSON."""
     try:
         return _without_surrogates(_text_of(row))
-    # What CBOR holds need not be JSON, and can hold itself.
+    # A value of CBOR need not be JSON, and can hold itself.
     except (TypeError, ValueError, RecursionError):
         return f"a value that cannot be shown ({type(row).__name__})"
 
@@ -116,7 +116,7 @@ class Rejects:
         return name
 
     def notes(self) -> tuple[Note, ...]:
-        """What a user is told about the rows; nothing where there are none."""
+        """Lines for the user about the rows; none where there are no rows."""
         first = "; ".join([*self.examples, *["..."] * (self.count > _SHOWN)])
         what = f"rows of {self.kind} that cannot be used"
         return (Note(what, f"{self.count:,} ({first})", "they are left out"),) if self.count else ()

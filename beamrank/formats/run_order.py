@@ -40,7 +40,7 @@ class RunLayout:
 
     @property
     def meanings(self) -> set[str]:
-        """What the columns mean."""
+        """The meanings of the columns."""
         return {meaning for meaning, _ in self.columns}
 
     @property
@@ -97,7 +97,7 @@ def order_rows(rows: pa.Table, query: str, layout: RunLayout, ties: Ties) -> Ord
     descending.
 
     A run without scores is ordered by rank and place; one without ranks has ties by doc_id. `rows`
-    are given by place, with the columns doc_id, rank, score and that of the query.
+    are given by place, with the columns doc_id, rank, score and the query's.
     """
     by_rank = not layout.has_scores or (ties == "rank" and layout.has_ranks)
     keys = [(query, "ascending"), *([("score", "descending")] if layout.has_scores else [])]
@@ -138,8 +138,8 @@ class RunNotes:
         has_scores: whether its rows have them; otherwise they have ranks.
         tied_scores: rows with the float32 score of the row before them in the order.
         tied_ranks: rows of a run without scores with the rank of the row before them.
-        rank_disagreements: rows of a run with scores whose rank is not above that of the row before
-            them in the order.
+        rank_disagreements: rows of a run with scores whose rank is not above the rank of the row
+            before them in the order.
         comments: lines that begin with `#`.
         comment_rows: comments that have as many columns as a row.
         rejected: what was left out because it cannot be used.

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import FORMATS
-from beamrank.formats.files import Beginning, Choice, InputFile, Paths, shown_paths
+from beamrank.formats.files import Beginning, FormatGuesser, InputFile, Paths, shown_paths
 from beamrank.formats.reader import TableReader
 from beamrank.formats.rejects import NO_LIMIT, Rejects, row_place
 from beamrank.formats.run_order import RunLayout
@@ -35,7 +35,7 @@ _Value = TypeVar("_Value")
 # The bytes 0x80 to 0xbf of UTF-8, as they look when they were read as Latin-1 or as Windows-1252.
 _CONTINUED = "\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
 _TWICE_ENCODED = re.compile(f"[ÂÃ][{_CONTINUED}]|â[{_CONTINUED}]{{2}}")
-# What this process has digested, by the digest.
+# The runs that this process has digested, by the digest.
 _digested: dict[str, "DigestedRun"] = {}
 
 
@@ -199,9 +199,9 @@ class RunReader(NamedTuple):
         ranges = dict(zip(large, of_files, strict=True))
         units: list[RunUnit] = []
         for unit in run.files:
-            own = ranges.get(unit.input, [(0, 0)] if unit.size_bytes else [])
-            for start, end in own:
-                size = unit.size_bytes * (end - start) // own[-1][1] if end else unit.size_bytes
+            of_unit = ranges.get(unit.input, [(0, 0)] if unit.size_bytes else [])
+            for start, end in of_unit:
+                size = unit.size_bytes * (end - start) // of_unit[-1][1] if end else unit.size_bytes
                 units.append(unit._replace(size_bytes=size, start=start, end=end))
         return units
 
@@ -223,7 +223,7 @@ class RunReader(NamedTuple):
         return size * sum(unit.size_bytes for unit in units) // units[0].size_bytes
 
     def read(self, unit: RunUnit, rejects: Rejects) -> Iterator[RunBatch]:
-        """The rows of a unit; `rejects` takes those that cannot be used.
+        """The rows of a unit; `rejects` takes rows that cannot be used.
 
         Raises:
             PreflightError: the file cannot be read, has another layout than the first, or too many
@@ -265,7 +265,7 @@ def open_run(
 
 def _layout(file: InputFile, hints: Hints) -> RunLayout:
     """The layout of a file."""
-    listed = Choice(
+    listed = FormatGuesser(
         "candidates", {name: known for name, known in FORMATS.items() if known.lists_candidates}
     ).guess(Beginning(file.url))
     if listed is None:

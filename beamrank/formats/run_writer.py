@@ -120,7 +120,7 @@ def strictly_decreasing(scores: Sequence[float]) -> NDArray[np.float32]:
 
 
 def _push_down(scores: NDArray[np.float32], position: int) -> None:
-    """Lowers the score at a position, and those below it for as long as they are too high."""
+    """Lowers the score at a position, and the scores below it for as long as they are too high."""
     while position < len(scores):
         ceiling = _ceiling(scores[position - 1 : position])[0]
         if scores[position] <= ceiling:

@@ -62,7 +62,7 @@ def open_run_file(
 
 
 def run_schema() -> Schema:
-    """What the columns of a run mean, in the text formats of packages too."""
+    """The meanings of a run's columns, in the text formats of packages too."""
     return replace(
         RUN, unnamed={name: run_format.columns for name, run_format in text_formats().items()}
     )
@@ -227,10 +227,10 @@ def _by_query(held: deque[pa.Table]) -> Iterator[pa.Table]:
         while held:
             yield held.popleft()
         return
-    whole = pa.concat_tables(held)
+    table = pa.concat_tables(held)
     order = np.argsort(queries, kind="stable")
     for start in range(0, len(order), ROWS_AT_ONCE):
-        yield whole.take(pa.array(order[start : start + ROWS_AT_ONCE]))
+        yield table.take(pa.array(order[start : start + ROWS_AT_ONCE]))
 
 
 def _whole_queries(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -247,11 +247,11 @@ def _whole_queries(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(rest)
 
 
-def _run(found: Iterable[Ordered], numbers: Mapping[str, int], layout: RunLayout, name: str) -> Run:
+def _run(parts: Iterable[Ordered], numbers: Mapping[str, int], layout: RunLayout, name: str) -> Run:
     """A run of all its queries in the order of their numbers."""
     starts, values, doc_ids = [np.empty(0, np.int64)], [np.empty(0, np.float32)], list[Any]()
     rows = tied = disagreements = 0
-    for ordered in found:
+    for ordered in parts:
         starts.append(ordered.begins + rows)
         values.append(run_values(ordered, layout))
         doc_ids += ordered.rows["doc_id"].chunks

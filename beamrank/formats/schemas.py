@@ -1,4 +1,4 @@
-"""What the columns of each input mean: their usual names, their types, and which make a row.
+"""The meanings of each input's columns: their usual names, their types, and which make a row.
 
 Names are known in any case, with `-`, `_` or a space, and without a byte order mark.
 """
@@ -45,12 +45,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Schema:
-    """What an input is.
+    """The description of an input.
 
     Attributes:
         what: its name in messages.
         columns: its columns by their meanings.
-        layouts: the meanings of which one set makes a row.
+        layouts: sets of meanings; one of them makes a row.
         unnamed: the meanings of the columns of rows without names, by the names of formats; other
             names are columns that are not read.
         lists: the columns of a file, and no others, that hold a ranking in each row: the query_id,
@@ -95,7 +95,7 @@ class Schema:
 
 
 class Hints(NamedTuple):
-    """What a configuration says about the columns of files.
+    """The hints of a configuration about the columns of files.
 
     Attributes:
         columns: the names of columns, or their numbers from 1 in files without a header, by their
@@ -129,7 +129,7 @@ NO_HINTS = Hints()
 
 
 class FileHints(NamedTuple):
-    """What options say about the columns of runs and of qrels."""
+    """The hints of options about the columns of runs and of qrels."""
 
     run: Hints = NO_HINTS
     qrels: Hints = NO_HINTS
@@ -329,7 +329,7 @@ TOPICS = Schema(
 def topics_with(
     fields: Collection[str], *, text: bool = True, instructions: bool = False
 ) -> Schema:
-    """Topics with fields, the names of columns, of which texts are made; a field can be empty.
+    """Topics with fields, the names of columns, which make the texts; a field can be empty.
 
     `text`: whether they have a text of their own; `instructions`: whether each has one.
     """
@@ -453,8 +453,8 @@ _OTHER = (
     *("nonrelevant", "not_relevant", "bad", "incorrect", "wrong", "contradiction"),
 )
 _OTHER_TEXTS = (*_OTHER, *_sided(_OTHER, _PARTS))
-# Of each column the names of its texts, those that pairs have too, and those of its ids. There can
-# be several negatives, which have numbers.
+# For each column the names of its texts, the names that pairs have too, and the names of its ids.
+# There can be several negatives, which have numbers.
 _TRIPLE = {
     "query": (
         ("query", "anchor", "question", "topic", "premise", "sentence", "query_text", "q"),

@@ -35,8 +35,8 @@ class TopicTable(Sequence[Topic]):
             return topics
         rows = iter(topics)
         batches = []
-        while some := list(islice(rows, _ROWS_AT_ONCE)):
-            ids, texts = zip(*some, strict=True)
+        while batch := list(islice(rows, _ROWS_AT_ONCE)):
+            ids, texts = zip(*batch, strict=True)
             batches.append(pa.record_batch([ids, texts], schema=_COLUMNS))
         return cls(pa.Table.from_batches(batches, _COLUMNS))
 
@@ -83,7 +83,7 @@ class TopicTable(Sequence[Topic]):
         return set(self.of_queries(query_ids).query_ids.to_pylist())
 
     def in_both(self, other: "TopicTable") -> tuple[Places, Places]:
-        """The rows of the topics that another table has too, and of those with the same texts:
+        """The rows of the topics that another table has too, and of the topics with the same texts:
         int64 each.
         """
         theirs = (

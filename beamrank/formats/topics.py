@@ -15,8 +15,8 @@ from beamrank.formats.columns import TemplateText, TopicColumns, check_header, c
 from beamrank.formats.decode.base import WrongFormatError
 from beamrank.formats.files import (
     AUTO,
-    Choice,
     Format,
+    FormatGuesser,
     InputFile,
     folder_files,
     input_files,
@@ -48,7 +48,7 @@ FORMATS: Registry[Format] = Registry(
         "tsv": "beamrank.formats.named_formats:TSV",
     },
 )
-_CHOICE = Choice("topics", FORMATS)
+_GUESSER = FormatGuesser("topics", FORMATS)
 
 
 class TopicsConfig(Section):
@@ -70,7 +70,7 @@ class TopicsConfig(Section):
     `"{title} {desc}"`; default: the format's own.
     """
     columns: TopicColumns | None = None
-    """Where the id or the text has a different name than usual."""
+    """The names of the id or the text, where they are not the usual ones."""
     header: bool | None = None
     """Whether the first line of each TSV or CSV file names the columns; default: recognized, and
     said.
@@ -120,10 +120,10 @@ def read_topics(
     try:
         files = _open(config, rules, rejects, instructions)
         tables = [_with_texts(file, rules, empty) for file in files]
-        table = _each_once(files, tables, FORMATS[config.format].repeats)
+        table = _without_repeats(files, tables, FORMATS[config.format].repeats)
         check_all(files, len(table))
     except WrongFormatError as error:
-        hint = _CHOICE.hint(error.file or topics_files(config)[0].url, config.format)
+        hint = _GUESSER.hint(error.file or topics_files(config)[0].url, config.format)
         raise PreflightError(f"{error}{hint}", **error.of_input) from error
     if config.ids == "order":
         table = table.set_column(
@@ -197,9 +197,9 @@ def _open(
     return [TableReader(file, schema, hints, rejects, FORMATS) for file in files]
 
 
-def _each_once(files: list[TableReader], tables: list[pa.Table], repeats: bool) -> pa.Table:
-    """The topics of all files; those whose id is there before cannot be used, unless they are equal
-    and may repeat.
+def _without_repeats(files: list[TableReader], tables: list[pa.Table], repeats: bool) -> pa.Table:
+    """The topics of all files; topics whose id is there before cannot be used, unless they are
+    equal and may repeat.
     """
     if repeats:
         tables = [
@@ -237,7 +237,7 @@ def resolved(config: _Config) -> _Config:
         PreflightError: there is no file, its format cannot be guessed, or has no named columns or
             header and the topics name some.
     """
-    return _CHOICE.resolved(config, paths_of(config.path)[0], _urls)
+    return _GUESSER.resolved(config, paths_of(config.path)[0], _urls)
 
 
 def _urls(path: str) -> list[str]:

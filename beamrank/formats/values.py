@@ -150,7 +150,7 @@ def type_name(value: object) -> str:
 
 
 class Kind(Protocol):
-    """What the values of a column are.
+    """The type of a column's values.
 
     Attributes:
         wanted: the Arrow type that a decoder of text should read.

@@ -47,8 +47,8 @@ def cut_needed(shard: int, needed: Hashes, ranges: int) -> Iterator[tuple[int, b
     entries["hash"] = distinct
     entries["shard"] = shard
     numbers, starts = np.unique(_range_of(distinct, ranges), return_index=True)
-    for number, some in zip(numbers.tolist(), np.split(entries, starts)[1:], strict=True):
-        yield number, some.tobytes()
+    for number, of_range in zip(numbers.tolist(), np.split(entries, starts)[1:], strict=True):
+        yield number, of_range.tobytes()
 
 
 def _range_of(hashes: Hashes, ranges: int) -> npt.NDArray[np.uint64]:
@@ -58,7 +58,7 @@ def _range_of(hashes: Hashes, ranges: int) -> npt.NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class NeededDocs:
-    """Which shards need the docs of one range.
+    """The shards that need the docs of one range.
 
     Attributes:
         hashes: uint64[n], sorted; a doc that several shards need stands once for each.
@@ -99,7 +99,7 @@ class NeededDocs:
         return cls(content[: entries * 8].view("<u8"), content[entries * 8 :].view("<u4"))
 
     def lookup(self, hashes: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-        """Which of some docs are needed: rows int64[m] into `hashes` and shards uint32[m], one
+        """The docs that are needed, of some: rows int64[m] into `hashes` and shards uint32[m], one
         entry for each pair.
         """
         left = np.searchsorted(self.hashes, hashes, side="left")
@@ -112,13 +112,12 @@ class NeededDocs:
 
 @dataclass(frozen=True)
 class NeededList:
-    """Where the docs that some shards need are listed: a file for each range of the hash, in order.
+    """The lists of the docs that some shards need: a file for each range of the hash, in order.
 
     Attributes:
         urls: the files.
         entries: how many there are in all.
-        shards: the first shard and the end of those that count; the others do not take part in a
-            job.
+        shards: the first shard that counts, and the end; the others do not take part in a job.
     """
 
     urls: tuple[str, ...]
@@ -170,7 +169,7 @@ def listed(files: Sequence[tuple[str, int]]) -> NeededList:
 
 
 def _open(url: str) -> Any:
-    """The bytes of a file, uint8[n]; raises DataError where they are not those of its name."""
+    """The bytes of a file, uint8[n]; raises DataError where its name has another digest."""
     content = map_numbers(local_copy(LISTS, url), np.uint8)
     if not holds_content(storage.name(url), content.data):
         raise DataError(

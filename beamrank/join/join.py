@@ -44,9 +44,9 @@ def sent_docs(*contents: pa.DataType) -> pa.Schema:
     what stages of these types of contents store of it, each with whether it is cut.
     """
     of_stages = {
-        f"{name}{number}": each
+        f"{name}{number}": data_type
         for number, kind in enumerate(contents)
-        for name, each in (("contents", kind), ("truncated", pa.bool_()))
+        for name, data_type in (("contents", kind), ("truncated", pa.bool_()))
     }
     place = {"doc_id": pa.string(), "unit": pa.int32(), "position": pa.int64()}
     return required(**place, digest=TEXT_DIGEST, **of_stages)
@@ -89,7 +89,7 @@ def join_shard(
             among them.
         place: puts a unit number and a position into words.
         of_queries: whether `docs` has `doc_keys` in place of doc_ids.
-        number: the stage's, among those that `docs` has contents for.
+        number: the stage's, among the stages that `docs` has contents for.
 
     Returns:
         The joined rows; candidates whose doc is not among `docs` are left out and listed as
@@ -119,8 +119,8 @@ def join_shard(
 
 
 def candidate_keys(candidates: pa.Table, of_queries: bool) -> list[str]:
-    """What the docs of `schemas.CANDIDATES` are found by: their doc_ids, or with `of_queries` their
-    `doc_keys`.
+    """The keys that find the docs of `schemas.CANDIDATES`: their doc_ids, or with `of_queries`
+    their `doc_keys`.
     """
     doc_ids: list[str] = candidates["doc_id"].to_pylist()
     return doc_keys(candidates["query_id"].to_pylist(), doc_ids) if of_queries else doc_ids

@@ -40,7 +40,7 @@ class ShardRun:
     """The candidates of a shard, `CANDIDATES` sorted by query_id and rank, and what was found.
 
     Attributes:
-        candidates: those of the shard's topics.
+        candidates: the candidates of the shard's topics.
         counts: how many rows are tied, have a rank that disagrees, or are of queries that are no
             topics.
         foreign: the id of the first of those queries.

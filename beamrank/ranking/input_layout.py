@@ -64,8 +64,8 @@ class InputTemplate:
     Attributes:
         start: the token ids before the first text.
         ends: the token ids after each text.
-        token_types: the token type of each text and of what follows it; `start` has that of the
-            first text.
+        token_types: the token type of each text and of the tokens after it; `start` has the first
+            text's.
         pad_id: the token id that fills a batch.
         leads: how many of the tokens between two texts have the type of the second one, for each
             two; () for none.
@@ -161,7 +161,7 @@ def mono_kept(
     """The number of tokens of each query and doc that a pair keeps: int64[n] each, from int64[n]
     each.
 
-    `instructions` are the tokens of those of the topics, which are kept whole. The rule of the
+    `instructions` are the tokens of the topics' instructions, which are kept whole. The rule of the
     limits holds for each part of a doc. ConfigError: the prompt and the longest query leave nothing
     of the docs.
     """
@@ -239,7 +239,7 @@ class SegmentRule(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """The w segments of some docs, those of a doc in its order.
+    """The w segments of some docs, a doc's segments in its order.
 
     Attributes:
         docs: int64[w], which doc each is of.

@@ -37,11 +37,18 @@ class Ranking:
             of the stages before, shifted below them.
         scored: how many of the first docs the last stage scored; the next stage receives only the
             first of these.
+        uncombined: the last stage's own scores of these, if it mixed them with those before.
     """
 
     doc_ids: tuple[str, ...]
     scores: Floats
     scored: int
+    uncombined: Floats | None = None
+
+    @property
+    def own_scores(self) -> Floats:
+        """The scores that the last stage gave, float64[scored]."""
+        return self.scores[: self.scored] if self.uncombined is None else self.uncombined
 
     def __iter__(self) -> Iterator[tuple[str, float]]:
         return zip(self.doc_ids, self.scores.tolist(), strict=True)
@@ -84,7 +91,7 @@ def rank_docs(
     k: int | None = None,
     combine: Combine | None = None,
 ) -> Rankings:
-    """The rankings after a stage that scores docs one by one, of which `part` is a table of
+    """The rankings after a stage that scores docs one by one, whose `part` is a table of
     `schemas.MONO`.
 
     It was to score `stage_k` docs of a query; with `k`, as if it had scored only so many. DataError
@@ -100,10 +107,10 @@ def rank_docs(
         raise _foreign(query_id, doc_ids[rows[query_id].start])
     rankings = {}
     for query_id, ranking in before.items():
-        own = rows.get(query_id, slice(0, 0))
-        own_scores = scores[own].astype(np.float64)
+        place = rows.get(query_id, slice(0, 0))
+        own_scores = scores[place].astype(np.float64)
         rankings[query_id] = rerank(
-            query_id, ranking, doc_ids[own], own_scores, stage_k, k, combine
+            query_id, ranking, doc_ids[place], own_scores, stage_k, k, combine
         )
     return rankings
 
@@ -117,7 +124,7 @@ def rank_pairs(
     k: int | None = None,
     drawn: tuple[int, int] | None = None,
 ) -> Rankings:
-    """The rankings after a stage that compares docs in pairs, of which `part` is a table of
+    """The rankings after a stage that compares docs in pairs, whose `part` is a table of
     `schemas.DUO`.
 
     It was to compare `stage_k` docs of a query; with `k`, as if it had compared only those among
@@ -196,10 +203,10 @@ def rerank(
             places = np.array([place_of[doc_id] for doc_id in doc_ids], np.int64)
         except KeyError as error:
             raise _foreign(query_id, error.args[0]) from error
-    by_place = np.full(len(before.doc_ids), np.nan)
-    by_place[places[: len(scores)]] = scores
+    own = by_place = np.full(len(before.doc_ids), np.nan)
+    own[places[: len(scores)]] = scores
     if combine is not None:
-        by_place = combined(query_id, by_place, before.scores, combine, k)
+        by_place = combined(query_id, own, before.scores, combine, k)
     head = np.flatnonzero(~np.isnan(by_place[:k]))
     head = head[order(by_place[head])]
     stays = np.arange(len(by_place)) >= min(stage_k, before.scored)
@@ -211,7 +218,7 @@ def rerank(
         # The tail keeps its own spacing, and starts 1 below the head.
         below = below + (by_place[head[-1]] - 1 - below[0])
     ranked = tuple(np.array(before.doc_ids, object)[np.concatenate([head, tail])].tolist())
-    return Ranking(ranked, np.concatenate([by_place[head], below]), len(head))
+    return Ranking(ranked, np.concatenate([by_place[head], below]), len(head), own[head])
 
 
 def combined(query_id: str, own: Floats, before: Floats, combine: Combine, k: int | None) -> Floats:

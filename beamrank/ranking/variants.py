@@ -13,7 +13,6 @@ import numpy as np
 
 from beamrank.ranking.aggregation import METHODS, Matrix, aggregate, opponent_order, sample_sums
 from beamrank.ranking.combine import Combine
-from beamrank.ranking.input_layout import SegmentPooling
 from beamrank.ranking.rankings import (
     Floats,
     Positions,
@@ -24,7 +23,6 @@ from beamrank.ranking.rankings import (
     compared_among,
     matrices,
     order,
-    rank_docs,
 )
 
 # From j docs of a query, by their places among its candidates, to their positions in p rankings,
@@ -38,7 +36,7 @@ _COMBINED_POINTS = 100
 
 
 class Depths(NamedTuple):
-    """The points of curves that a user chooses; empty for those of the paper.
+    """The points of curves that a user chooses; empty for the paper's points.
 
     Attributes:
         k0s: how many docs a stage scores one by one.
@@ -89,10 +87,10 @@ class Variants(NamedTuple):
 
     Attributes:
         figure: the figure of Nogueira et al. 2019 that shows them.
-        k: that of the stage.
+        k: the stage's.
         variants: in the order of the positions.
-        positions: from the rankings that the stage re-ranks, those that it gave and its part, the
-            candidates of each query of a shard, and where every variant has them.
+        positions: from the rankings that the stage re-ranks, the rankings that it gave and its
+            part, the candidates of each query of a shard, and where every variant has them.
     """
 
     figure: int
@@ -101,9 +99,7 @@ class Variants(NamedTuple):
     positions: Callable[[Rankings, Rankings, Table], Iterator[QueryPositions]]
 
 
-def depth_variants(
-    k: int, depths: Depths, pooling: SegmentPooling = "max", combine: Combine | None = None
-) -> Variants:
+def depth_variants(k: int, depths: Depths, combine: Combine | None = None) -> Variants:
     """A stage that scores k docs one by one, as if it had scored only the first k0, by default
     every one up to k. `combine` mixes the scores of these docs, each time anew: by default at most
     about a hundred times.
@@ -111,9 +107,8 @@ def depth_variants(
     every = range(k + 1) if combine is None else (*range(0, k, -(-k // _COMBINED_POINTS)), k)
     k0s = [k0 for k0 in depths.k0s or every if k0 <= k]
 
-    def positions(before: Rankings, after: Rankings, part: Table) -> Iterator[QueryPositions]:
-        own = after if combine is None else rank_docs(before, part, k, pooling)
-        for query_id, ranking in own.items():
+    def positions(before: Rankings, after: Rankings, part: Table) -> Iterator[QueryPositions]:  # noqa: ARG001
+        for query_id, ranking in after.items():
             places, doc_ids = _candidates(before[query_id], ranking)
             heads, scores = np.searchsorted(places, k0s), _scores(doc_ids, ranking)
             find = partial(_depth_positions, scores, heads)
@@ -127,8 +122,8 @@ def depth_variants(
 
 
 def pair_variants(k: int, depths: Depths) -> Variants:
-    """A stage that compares all pairs of k docs, as if only those of the first k1, and aggregated
-    differently.
+    """A stage that compares all pairs of k docs, as if it compared only the first k1, and
+    aggregated differently.
 
     By default every k1 up to 20 or else five of them, and m at each fifth of k: with k = 50 these
     are the points of the paper. k1 = 0 is the stage before. SAMPLE is drawn from the matrix.
@@ -200,12 +195,10 @@ def _candidates(before: Ranking, after: Ranking) -> tuple[Positions, Sequence[st
 
 
 def _scores(doc_ids: Sequence[str], after: Ranking) -> Floats:
-    """The score of each candidate; NaN without one."""
+    """The stage's own score of each candidate; NaN without one."""
     place_of = {doc_id: place for place, doc_id in enumerate(doc_ids)}
     scores = np.full(len(doc_ids), np.nan)
-    scores[[place_of[doc_id] for doc_id in after.doc_ids[: after.scored]]] = after.scores[
-        : after.scored
-    ]
+    scores[[place_of[doc_id] for doc_id in after.doc_ids[: after.scored]]] = after.own_scores
     return scores
 
 

@@ -1,1 +1,3 @@
-"""What a finished run did: curves, tables and pictures from its stored scores, without a model."""
+"""A report of a finished run: curves, tables and pictures from its stored scores, without a
+model.
+"""

@@ -1,4 +1,4 @@
-"""What the sections of a report are made of. All of it is text: the page escapes it."""
+"""The blocks of a report's sections. All of it is text: the page escapes it."""
 
 import re
 from collections.abc import Callable, Sequence

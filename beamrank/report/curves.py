@@ -24,7 +24,7 @@ _BY_DEPTH = 2
 class CurvePoint(NamedTuple):
     """A measure of a variant of a stage over all judged topics: a row of `curves.csv`.
 
-    The `k0` of a stage that compares pairs is that of the last stage before it that does not.
+    A stage that compares pairs has the `k0` of the last stage before it that does not.
     """
 
     figure: int

@@ -1,8 +1,7 @@
 """The sections of a report, and its files: one page that needs no network, tables for papers,
 curves, pictures.
 
-Sections are ours in the order of the page, and those of packages after the first or before the
-last.
+Sections are ours in the order of the page; packages' sections follow the first or precede the last.
 """
 
 import base64
@@ -83,7 +82,7 @@ class Part:
 
 
 def report_part(report: Report, options: Mapping[str, Any] | None = None) -> Part:
-    """A report with its sections; `options` are those of the command, by name."""
+    """A report with its sections; `options` has the command's options by name."""
     known, given, blocks_of = SECTIONS.importable(), options or {}, {}
     first, *middle, last = _OURS
     added = list(known)[len(_OURS) :]

@@ -33,9 +33,11 @@ _STYLE: Any = {
 
 @contextmanager
 def figure(
-    panels: int = 1, height: float = _SIZE[1], whole: bool = True
+    panels: int = 1, height: float = _SIZE[1], of_counts: bool = True
 ) -> Iterator[tuple[Any, io.BytesIO]]:
-    """Axes below each other, and where their SVG is written at the end; `whole` if x is a count."""
+    """Axes below each other, and the buffer that gets their SVG at the end; `of_counts` if x is a
+    count.
+    """
     # It takes a second to import. Where it can write to no home, it makes a folder for the process,
     # which `os._exit` would leave behind.
     with own_temporary_files():
@@ -55,7 +57,7 @@ def figure(
         for panel in np.atleast_1d(axes):
             panel.grid(alpha=0.3)
             panel.set_prop_cycle(color=colors)
-            if whole:
+            if of_counts:
                 panel.xaxis.set_major_locator(
                     MaxNLocator(steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
                 )
@@ -149,7 +151,7 @@ def score_histogram(scores: Scores, title: str) -> bytes:
     """
     groups = list(_by_label(scores).items())
     edges = _edges(np.concatenate(list(scores.values())))
-    with figure(len(groups), height=1.0 + 1.2 * len(groups), whole=False) as (panels, content):
+    with figure(len(groups), height=1.0 + 1.2 * len(groups), of_counts=False) as (panels, content):
         for number, (axes, (name, values)) in enumerate(
             zip(np.atleast_1d(panels), groups, strict=True)
         ):
@@ -163,7 +165,7 @@ def score_histogram(scores: Scores, title: str) -> bytes:
 
 
 def _by_label(scores: Scores) -> dict[str, NDArray[np.float32]]:
-    """The scores by the name of their label, those of docs without judgment first."""
+    """The scores by the name of their label, docs without judgment first."""
     levels = sorted(label for label in scores if label is not None)
     first, rest = levels[: _MOST_LABELS - 1], levels[_MOST_LABELS - 1 :]
     by_label = {"not judged": scores[None]} if None in scores else {}
@@ -175,11 +177,11 @@ def _by_label(scores: Scores) -> dict[str, NDArray[np.float32]]:
 
 
 def _edges(values: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Those of bins of equal width, at most as many as float32 has numbers between the smallest and
-    largest score.
+    """The edges of bins of equal width, at most as many as float32 has numbers between the smallest
+    and largest score.
     """
     low, high = float(values.min()), float(values.max())
-    # The spacing of the largest number overflows, and that of its half does not.
+    # The spacing of the largest number overflows; the spacing of its half does not.
     step = 2 * float(np.spacing(np.float32(max(abs(low), abs(high)) / 2)))
     if low == high:
         low, high = low - max(0.5, step), high + max(0.5, step)

@@ -1,4 +1,4 @@
-"""What a report shows of a run, or of other folders: all that its sections get.
+"""The content of a report of a run, or of other folders: all that its sections get.
 
 A run is read in a pass over its parts, the parts of the queries that are shown, and one scan of its
 corpus.
@@ -32,7 +32,7 @@ from beamrank.report.runs import (
 )
 
 _JUDGED = "Judged@10"
-# Those that the section of a query has, beside relevant ones further below.
+# The docs in the section of a query, beside relevant ones further below.
 _DOCS = 10
 _NO_QRELS = (
     "The run has no qrels: measures, tests, curves and rank changes of judged docs need "
@@ -42,7 +42,7 @@ _NO_QRELS = (
 
 @dataclass(frozen=True)
 class ReportSettings:
-    """What the user chooses.
+    """The choices of the user.
 
     Attributes:
         baseline: the run that others are compared with; by default the first.
@@ -78,7 +78,7 @@ class Report:
 
     Attributes:
         title: the run tag and the folder, or the names of the folders.
-        runs: the names of all runs: those of its finished stages and aggregations.
+        runs: the names of all runs: one for each finished stage and aggregation.
         steps: the runs that are shown side by side: one a stage.
         baseline: the run that others are compared with.
         measures: their names; the first decides the order of topics and is drawn.
@@ -86,7 +86,7 @@ class Report:
         topics: their texts by query_id.
         execution: the run; None for folders.
         qrels: the judgments, if there are any.
-        folders: those that hold no run, and that a section of a plugin shows.
+        folders: the folders without a run that a section of a plugin shows.
         missing: what the report lacks, and why, a line each.
         evaluations: of each run; empty without qrels.
         trial: words for a heading if only the first topics were run; else empty.
@@ -247,7 +247,8 @@ def _read(
     evaluators: Mapping[str, Evaluator],
     curves: Curves | None,
 ) -> Report:
-    """Fills a report in a pass over all parts, and one over those of the queries that are shown.
+    """Fills a report in a pass over all parts, and one over the parts of the queries that are
+    shown.
 
     Args:
         report: what is known without them.

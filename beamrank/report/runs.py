@@ -30,7 +30,7 @@ from beamrank.formats.corpora import CorpusConfig, digest_corpus, find_texts
 from beamrank.ranking.input_layout import Lengths
 from beamrank.ranking.rankings import Ranking, Rankings
 
-# The scores of a run by label; None is that of docs without judgment.
+# The scores of a run by label; None is the label of docs without judgment.
 Scores: TypeAlias = dict[int | None, NDArray[np.float32]]
 _BEFORE_DOCS = ("query_tokens", INSTRUCTION_TOKENS)
 
@@ -88,7 +88,7 @@ def candidate_views(
     judgments: Mapping[str, int],
     only: Collection[str] | None = None,
 ) -> list[CandidateView]:
-    """The docs of a query in the order of the last run; those that it lacks follow, in the order of
+    """The docs of a query in the order of the last run; docs that it lacks follow, in the order of
     the one before.
 
     `judgments` are of its docs; `only` leaves out other docs.
@@ -154,7 +154,7 @@ class ScoresByLabel:
         scores = ranking.scores[: ranking.scored]
         labels = list(map(judgments.get, ranking.doc_ids[: ranking.scored]))
         for label in {*labels}:
-            values = scores[[own == label for own in labels]]
+            values = scores[[doc_label == label for doc_label in labels]]
             finite = values[np.isfinite(values)].astype(np.float32)
             if len(finite):
                 self._parts.setdefault(run, {}).setdefault(label, []).append(finite)
@@ -293,7 +293,7 @@ class PlanRuns:
         return dict(zip(pc.list_flatten(row["doc_ids"]).to_pylist(), is_cut, strict=True))
 
     def texts(self, doc_ids: Collection[str]) -> dict[str, str]:
-        """The texts of some docs, as the run read them; those that the corpus lacks are left out.
+        """The texts of some docs, as the run read them; docs that the corpus lacks are left out.
 
         Raises as `open_corpus`.
         """

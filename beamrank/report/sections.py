@@ -36,7 +36,7 @@ _CAPTIONS = {
 
 
 def what_ran(report: Report) -> Sequence[Block]:
-    """What is missing, the inputs and the stages."""
+    """The missing parts, the inputs and the stages."""
     run = report.executed
     inputs = Table([Column("input"), Column("value")], list(_inputs(report, run)))
     return [
@@ -166,7 +166,7 @@ def measures(report: Report) -> Sequence[Block]:
         blocks += [
             TableBlock(title + report.trial, _differences(chosen), exported=True),
             Paragraph(
-                "p is that of the paired t-test over topics; Holm's correction covers all rows of "
+                "p comes from the paired t-test over topics; Holm's correction covers all rows of "
                 "the table with a defined p. Wins, ties and losses are topics."
             ),
         ]

@@ -175,7 +175,7 @@ class Document:
 
     @classmethod
     def read(cls, folder: str, names: Sequence[str]) -> list[Self]:
-        """The documents in some files of a folder, without those that are gone or damaged."""
+        """The documents in some files of a folder, without files that are gone or damaged."""
         documents = map(cls.from_json, storage.read_files(folder, names).values())
         return [document for document in documents if document is not None]
 

@@ -27,7 +27,7 @@ from beamrank.storage.urls import shown_message
 _WEB = ("http://", "https://")
 _READ_AT_ONCE = 64
 _SHOWN = 300
-# What NFS and FUSE call it.
+# The names that NFS and FUSE give it.
 _REMOVED = re.compile(r"\.(nfs|fuse_hidden)[0-9a-f]{8,}")
 # Links of a chain of URLs that serve their copies without a look at the store.
 _COPYING = {
@@ -123,8 +123,8 @@ def _filesystem(url: str) -> tuple[Any, str]:
     options: dict[str, Any] = {}
     if url.startswith(_WEB):
         # Ranges of a packed answer would not be ranges of the file.
-        own = fsspec.config.conf.get(url.partition("://")[0], {}).get("headers", {})
-        options = {"headers": {**own, "Accept-Encoding": "identity"}}
+        configured = fsspec.config.conf.get(url.partition("://")[0], {}).get("headers", {})
+        options = {"headers": {**configured, "Accept-Encoding": "identity"}}
     try:
         filesystem, path = fsspec.core.url_to_fs(url, use_listings_cache=False, **options)
     except ImportError as error:
@@ -176,8 +176,8 @@ def is_folder(url: str) -> bool:
 
 
 def entries_in(filesystem: Any, folder: str) -> list[dict[str, Any]]:
-    """What is in a folder of a file system, without the object by which a store's console marks the
-    folder itself.
+    """The entries of a folder of a file system, without the object by which a store's console marks
+    the folder itself.
     """
     itself = f"{folder.rstrip('/')}/"
     return [
@@ -304,7 +304,7 @@ def read_bytes(url: str) -> bytes:
 
 
 def read_files(folder: str, names: Sequence[str]) -> dict[str, bytes]:
-    """Whole files of a folder by name, many at a time if they are at a store; those that do not
+    """Whole files of a folder by name, many at a time if they are at a store; files that do not
     exist are left out.
     """
     if not names:

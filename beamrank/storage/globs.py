@@ -1,4 +1,4 @@
-"""What a path names: a file, the files below a folder, or the matches of a glob.
+"""The files that a path names: a file, the files below a folder, or the matches of a glob.
 
 Files and folders whose names begin with `_` or `.` are no data, unless the path itself names them:
 Spark, Hadoop, editors and notebooks leave them beside their files.
@@ -31,7 +31,7 @@ _BELOW_TABLE = (re.compile(r"(/[^/]+=[^/]*)*\Z"), re.compile(r"/data(/[^/]+=[^/]
 
 
 class _RemoteEntry(NamedTuple):
-    """What is in a folder of a store, in the form of os.DirEntry."""
+    """An entry of a folder of a store, in the form of os.DirEntry."""
 
     name: str
     is_folder: bool
@@ -258,7 +258,7 @@ class _Tree:
         return str(self._filesystem.unstrip_protocol(path)).removeprefix("file://")
 
     def _list_all(self) -> dict[str, list[_RemoteEntry]]:
-        """What is in each folder; empty objects whose names end in a slash are folders of a
+        """The entries of each folder; empty objects whose names end in a slash are folders of a
         console.
         """
         try:
@@ -273,7 +273,7 @@ class _Tree:
                     listed.setdefault(folder, {})[_RemoteEntry(part, True)] = None
                     folder += f"{part}/"
                 listed.setdefault(folder, {})[_RemoteEntry(parts[-1], False)] = None
-        return {folder: list(found) for folder, found in listed.items()}
+        return {folder: list(entries) for folder, entries in listed.items()}
 
     def _identity(self, folder: str) -> object:
         if not self._is_local:
@@ -285,8 +285,8 @@ class _Tree:
         return about.st_dev, about.st_ino
 
     def _entries(self, folder: str) -> Sequence[_Entry]:
-        """What is in a folder, sorted by name where links can be; nothing where the root does not
-        exist.
+        """The entries of a folder, sorted by name where links can be; nothing where the root does
+        not exist.
         """
         path = (self._prefix + folder)[:-1] if folder else self._root
         entries: Sequence[_Entry] = ()
@@ -294,8 +294,8 @@ class _Tree:
             if self._listed is not None:
                 entries = self._listed.get(folder, [])
             elif self._is_local:
-                with os.scandir(path or "/") as found:
-                    entries = sorted(found, key=lambda entry: entry.name)
+                with os.scandir(path or "/") as listing:
+                    entries = sorted(listing, key=lambda entry: entry.name)
             else:
                 listed = storage.entries_in(self._filesystem, path)
                 entries = [

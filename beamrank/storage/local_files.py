@@ -33,7 +33,7 @@ _TEMPORARY = re.compile(r"\.(?P<base>.+)\.(?P<machine>[0-9a-f]{8})-[0-9a-f]{12}\
 # Whether the writer of a different machine runs is unknown, but it writes all the time.
 _ABANDONED_SECONDS = 3600.0
 _LONGEST_BASE_BYTES = 200
-# What file systems answer that have no hard links, no such rename or no sync.
+# Errors of file systems that have no hard links, no such rename or no sync.
 _NOT_SUPPORTED = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.EMLINK)
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EIO)
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
@@ -82,9 +82,12 @@ def _kind(path: str) -> str | None:
 
 def _own_descriptor(path: str) -> int | None:
     """The number of an open file of this process that a path leads to."""
-    own = f"/proc/{os.getpid()}/fd"
+    descriptors = f"/proc/{os.getpid()}/fd"
     for _ in range(8):
-        if os.path.realpath(os.path.dirname(path)) == own and os.path.basename(path).isdecimal():
+        if (
+            os.path.realpath(os.path.dirname(path)) == descriptors
+            and os.path.basename(path).isdecimal()
+        ):
             return int(os.path.basename(path))
         if not os.path.islink(path):
             return None
@@ -124,8 +127,8 @@ def _new_folder(path: str, mode: int = 0o777) -> int:
 
 @contextmanager
 def _held(path: str, make: Callable[[str], int]) -> Iterator[int]:
-    """What `make` makes, locked by its descriptor until the `with` block ends, and removed then if
-    it is still there.
+    """The file or folder that `make` makes, locked by its descriptor until the `with` block ends,
+    and removed then if it is still there.
     """
     while True:
         descriptor = make(path)
@@ -198,7 +201,7 @@ def final_name(name: str) -> str | None:
 
 
 def remove_leftovers(folder: str, base: str | None = None) -> None:
-    """Removes temporary files and folders whose writer has ended: those of one target, or all in a
+    """Removes temporary files and folders whose writer has ended: for one target, or all in a
     folder.
 
     A writer on a different machine has ended if its file was not written for an hour, by the clock
@@ -249,9 +252,9 @@ def own_temporary_files() -> Iterator[None]:
             f"container with a read-only file system, mount a volume there): {error.strerror}"
         ) from error
     remove_leftovers(folder, "beamrank")
-    own = os.path.join(folder, temporary_name("beamrank"))
-    with _held(own, partial(_new_folder, mode=0o700)):
-        tempfile.tempdir = own
+    ours = os.path.join(folder, temporary_name("beamrank"))
+    with _held(ours, partial(_new_folder, mode=0o700)):
+        tempfile.tempdir = ours
         try:
             yield
         finally:

@@ -31,8 +31,8 @@ def write_rows(folder: str, prefix: str, schema: pa.Schema, rows: Iterator[dict[
     with pq.ParquetWriter(
         sink, schema, compression="zstd", write_statistics=False, write_page_checksum=True
     ) as writer:
-        while some := list(islice(rows, _GROUP_ROWS)):
-            writer.write_batch(pa.RecordBatch.from_pylist(some, schema))
+        while batch := list(islice(rows, _GROUP_ROWS)):
+            writer.write_batch(pa.RecordBatch.from_pylist(batch, schema))
     content = bytes(sink.getvalue())
     url = storage.join(folder, f"{prefix}{sha256(content)[:SHORT]}.parquet")
     storage.publish_content(url, content)
@@ -84,7 +84,7 @@ class RowFile:
 
 @lru_cache(maxsize=4)
 def open_rows(url: str) -> RowFile:
-    """A file of `write_rows`, or of a plan's topics, of which the first pages are read."""
+    """A file of `write_rows`, or of a plan's topics, whose first pages are read."""
     return RowFile(url)
 
 

@@ -1,5 +1,5 @@
-"""What is particular to object stores: conditional puts, refusals, and the settings that workers
-get.
+"""The particulars of object stores: conditional puts, refusals, and the settings that
+workers get.
 """
 
 import logging
@@ -57,7 +57,7 @@ _NO_ANSWER = {
 }
 _STATUSES = ("status", "status_code", "code")
 _NOT_ASKED = {"OfflineModeIsEnabled"}
-# What a store or a client unpacks without being asked, by Content-Encoding.
+# The compressions that a store or a client unpacks without being asked, by Content-Encoding.
 _UNPACKED = {"gzip", "x-gzip", "deflate", "br", "zstd"}
 _VARIABLES = (
     *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"),

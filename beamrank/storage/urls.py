@@ -25,8 +25,8 @@ _START = re.compile(
 )
 _IPV6_HOST = re.compile(r"\[[0-9a-f:.]+\]", re.IGNORECASE)
 _HOST = r"[^@:/\\]*(?::\d{1,5})?(?![^/\\])"
-# What may follow the protocol: below a bucket, also an @. After a host, one may end a password that
-# has a slash in it.
+# Characters that may follow the protocol: below a bucket, also an @. After a host, one may end a
+# password that has a slash in it.
 _GOOD = {
     "http": re.compile(rf"{_HOST}[^@=]*"),
     "file": re.compile(rf"/.*|{_HOST}[^@]*", re.DOTALL),
@@ -39,8 +39,8 @@ _TOKEN = re.compile(
     r"(?=[a-z0-9]*[A-Z])(?=[A-Z0-9]*[a-z])(?=[A-Za-z]*\d+[A-Za-z]+\d)[A-Za-z0-9]{16,}[\w\-]*"
     r"|eyJ[\w\-]{8,}\.eyJ[\w\-]{8,}\.[\w\-]+|(?i:Bearer)\s+[\w.~+/\-]{16,}=*)"
     # An assignment, as environments, connection strings, key files, JSON and headers have it. Two
-    # short names are those of folders too (token=3): they count in upper case, or before a colon
-    # and a space.
+    # short names are folders' names too (token=3): they count in upper case, or before a colon and
+    # a space.
     r"|(?P<name>(?:SECRET|TOKEN|\b(?i:SECRET|TOKEN)(?=[\"']?\s{0,3}:\s)"
     r"|(?i:PASSWORD|PASSWD|CLIENT_?SECRET|API[_-]?KEY|ACCESS_?KEY|ACCOUNT_?KEY|(?:ACCESS|SESSION|AUTH)_?TOKEN"
     r"|SharedAccess(?:Key|Signature)))[\"']?\s{0,3}[=:]\s{0,3})[\"']?[^\s'\"]+"
@@ -82,7 +82,7 @@ def _links(text: str) -> Iterator[str]:
     """The URLs of a text; a chain such as `zip://a::s3://...` has several."""
     if _START.search(text) is not None:
         for link in _IPV6_HOST.sub("localhost", text).split("::"):
-            starts = [found.start() for found in _START.finditer(link)] or [0]
+            starts = [match.start() for match in _START.finditer(link)] or [0]
             yield from (
                 link[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)
             )
@@ -136,17 +136,17 @@ def hide_credentials(text: str) -> str:
     one.
     """
     return _TOKEN.sub(
-        lambda found: f"{found['name'] or ''}[hidden]", _URL_IN_TEXT.sub(_hidden, text)
+        lambda match: f"{match['name'] or ''}[hidden]", _URL_IN_TEXT.sub(_hidden, text)
     )
 
 
-def _hidden(found: re.Match[str]) -> str:
-    url = found[0].rstrip(_AFTER_URL)
+def _hidden(match: re.Match[str]) -> str:
+    url = match[0].rstrip(_AFTER_URL)
     if not carries_credentials(url):
-        return found[0]
+        return match[0]
     shown = re.split(r"[?#;&]", url, maxsplit=1)[0]
     shown = f"{url.partition(':')[0]}://" if carries_credentials(shown) else shown
-    return f"{shown}[hidden]{found[0].removeprefix(url)}"
+    return f"{shown}[hidden]{match[0].removeprefix(url)}"
 
 
 def printable(text: str) -> str:

@@ -62,7 +62,7 @@ class CrossEncoder:
             device: as for `beamrank.Reranker`.
             max_length: of an input, in tokens; default: 512.
             activation_fn: for `predict` and `rank`, by default.
-            **options: those of `beamrank.Reranker`, such as `truncation="hf"`, with which texts are
+            **options: as for `beamrank.Reranker`, such as `truncation="hf"`, with which texts are
                 cut as in sentence-transformers; and CrossEncoder's others at their defaults.
 
         Raises:
@@ -158,7 +158,7 @@ class CrossEncoder:
             documents: their texts.
             top_k: how many of the best to give; by default all.
             return_documents: whether to give the texts.
-            **options: those of `predict`; what is said of the form of scores has no effect.
+            **options: as for `predict`; options about the form of scores have no effect.
 
         Returns:
             Each `{"corpus_id": its place in documents, "score": ...}`, with `return_documents` also

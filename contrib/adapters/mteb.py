@@ -33,7 +33,7 @@ class MtebCrossEncoder:
             model_name: a `beamrank.Reranker` of kind mono, or what its first argument can be.
             revision: of a Hugging Face id.
             device: as for `beamrank.Reranker`.
-            **options: those of `beamrank.Reranker`.
+            **options: as for `beamrank.Reranker`.
         """
         if isinstance(model_name, Reranker):
             self.reranker = model_name
@@ -65,8 +65,8 @@ class MtebCrossEncoder:
         """
         pairs: Iterator[Sequence[str]] = zip(_texts(inputs1), _texts(inputs2), strict=True)
         scores = [np.empty(0, np.float32)]
-        while some := list(islice(pairs, _PAIRS_AT_ONCE)):
-            scores.append(self.reranker.score(some))
+        while batch := list(islice(pairs, _PAIRS_AT_ONCE)):
+            scores.append(self.reranker.score(batch))
         return np.concatenate(scores)
 
 

@@ -34,7 +34,7 @@ class BeamrankReranker(pt.Transformer):  # type: ignore[misc]
                 Default: 1000, of duo 50.
             aggregation: how duo's scores of pairs become one score a doc.
             text_field: the column of the docs' texts.
-            **options: those of `beamrank.Reranker`.
+            **options: as for `beamrank.Reranker`.
         """
         super().__init__()
         self.reranker = (
@@ -51,8 +51,7 @@ class BeamrankReranker(pt.Transformer):  # type: ignore[misc]
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """The rows with other scores and ranks, sorted by qid and rank.
 
-        Scores are those of a run: they decrease strictly, so that every evaluator reads the same
-        order.
+        Scores decrease strictly, as in a run, so that every evaluator reads the same order.
 
         Raises:
             DataError: a query or a text is missing or is no string, or a qid has two queries.

@@ -38,8 +38,8 @@ class CheckedShard:
         scores: how many it has.
         different: how many of them have other bits.
         largest_difference: of a score.
-        rows_differ: beside their scores its rows are not those that were computed, or a score is
-            not a finite number.
+        rows_differ: its rows differ from the computed ones beside their scores, or a score is not a
+            finite number.
         reranked: the queries whose docs it orders differently.
     """
 
@@ -142,7 +142,7 @@ def audit_stage(
 
 
 def _alike(then: Machine | None, here: Machine, stage: Stage, receipts: Sequence[Receipt]) -> bool:
-    """Whether two machines give the same bits; on a GPU batches decide too, and those that memory
+    """Whether two machines give the same bits; on a GPU batches decide too, and batches that memory
     cut differ.
     """
     backend, device = (stage.keys.get(name, "") for name in ("backend", "device"))
@@ -162,8 +162,8 @@ def _compare(
     by_rank: bool,
 ) -> CheckedShard:
     # Of pairs, other columns are copied.
-    own = [part.select(stage.schema.names) for part in (stored, computed)]
-    rows, scores = zip(*map(_split, own), strict=True)
+    tables = [part.select(stage.schema.names) for part in (stored, computed)]
+    rows, scores = zip(*map(_split, tables), strict=True)
     one, other = scores
     if rows[0] != rows[1] or (np.isfinite(one) != np.isfinite(other)).any():
         return CheckedShard(shard, by_rank, len(one), len(one), 0.0, True, ())

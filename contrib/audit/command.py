@@ -34,16 +34,13 @@ from pipelines.console.terminal import write_line
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes:
-        output, plan: what was audited.
-        shards, seed: of all shards, those that were drawn are in `audited`.
-        wrong: of these, the shards that are wrong in a stage.
-        most_wrong, most_wrong_share: how many of all shards can be wrong with `confidence`.
-        stages: by stage.
-        machine: this one.
-        date, seconds: when, and how long it took.
+        output, plan: what was audited. shards, seed: of all shards, `audited` has the ones that
+        were drawn. wrong: of these, the shards that are wrong in a stage. most_wrong,
+        most_wrong_share: how many of all shards can be wrong with `confidence`. stages: by stage.
+        machine: this one. date, seconds: when, and how long it took.
     """
 
     output: str
@@ -138,6 +135,12 @@ def audit(
             "again, which resumes"
         )
     drawn = draw_shards(len(plan.shards), shards, seed)
+    topics = sum(plan.shards.rows_of(shard).num_rows for shard in drawn)
+    for stage in stages:
+        if stage.asks:
+            requests = stage.cost(topics)
+            console.note(f"{stage.name}: up to {requests:,} requests are made again")
+            stage.allow(lambda requests=requests: requests)
     results = []
     # A process holds one model: a stage is done before the next.
     for stage in stages:

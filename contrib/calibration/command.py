@@ -16,7 +16,6 @@ from beamrank.commit.receipts import table_chunks
 from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.evaluation.tables import MEAN, Cell, Column, Table
 from beamrank.formats.qrels import Qrels, read_qrels
-from beamrank.ranking.rankings import Rankings
 from beamrank.report.pictures import figure
 from beamrank.report.runs import PlanRuns
 from beamrank.storage import files as storage
@@ -162,15 +161,17 @@ def calibrate(
 def gather(
     runs: PlanRuns, name: str, qrels: Qrels, rel: int, judged_only: bool, progress: Any
 ) -> tuple[Judged, np.ndarray[Any, np.dtype[np.uint64]]]:
-    """The scored docs of judged topics, and the hash of each of these topics: uint64[topics]."""
+    """The scored docs of judged topics, by scores before they are combined, and the hash of each of
+    these topics: uint64[topics].
+    """
     scores, relevant, topics, query_ids = (
         [np.empty(0)],
         [np.empty(0, bool)],
         [np.empty(0, np.int64)],
         list[str](),
     )
-    for done, rankings in enumerate(_by_own_scores(runs, name), 1):
-        for query_id, ranking in rankings.items():
+    for done, parts in enumerate(runs.shards(), 1):
+        for query_id, ranking in parts.rankings(name).items():
             judgments = qrels.relevance.get(query_id)
             if judgments is None:
                 continue
@@ -179,7 +180,7 @@ def gather(
                 np.int64,
             )
             kept = labels >= 0 if judged_only else np.ones(len(labels), np.bool_)
-            scores.append(ranking.scores[: ranking.scored][kept])
+            scores.append(ranking.own_scores[kept])
             relevant.append(labels[kept] >= rel)
             topics.append(np.full(int(kept.sum()), len(query_ids)))
             query_ids.append(query_id)
@@ -190,22 +191,15 @@ def gather(
     return judged, hashes64(query_ids)
 
 
-def _by_own_scores(runs: PlanRuns, name: str) -> Iterator[Rankings]:
-    """The rankings of each shard after a stage: scores that it combined are no log-odds."""
-    stage = next(stage for stage in runs.finished if stage.name == name)
-    for parts in runs.shards():
-        yield parts.rank(stage.by_own_scores)
-
-
 def _probabilities(runs: PlanRuns, name: str, calibration: Calibration) -> Iterator[pa.Table]:
     """The docs that a stage scored, a table for each shard."""
-    for rankings in _by_own_scores(runs, name):
+    for parts in runs.shards():
         ids, docs, ranks, scores = list[str](), list[str](), list[int](), [np.empty(0)]
-        for query_id, ranking in rankings.items():
+        for query_id, ranking in parts.rankings(name).items():
             ids += [query_id] * ranking.scored
             docs += ranking.doc_ids[: ranking.scored]
             ranks += range(1, ranking.scored + 1)
-            scores.append(ranking.scores[: ranking.scored])
+            scores.append(ranking.own_scores)
         values = np.concatenate(scores)
         yield pa.table([ids, docs, ranks, values, calibration(values)], schema=_SCHEMA)
 
@@ -214,7 +208,7 @@ def reliability_diagram(reliability: dict[str, Reliability], name: str) -> bytes
     """The share of relevant docs against the probability, in bins of as many docs, with
     intervals.
     """
-    with figure(whole=False) as (axes, content):
+    with figure(of_counts=False) as (axes, content):
         axes.plot([0, 1], [0, 1], color="tab:gray", linewidth=1, linestyle="--", label="reliable")
         for kind, figures in reliability.items():
             if kind == _BASE_RATE:

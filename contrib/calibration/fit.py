@@ -257,7 +257,7 @@ def find_threshold(
 
 
 def lowest_score(judged: Judged, wanted: float) -> float | None:
-    """The lowest score such that of the docs with it or a higher one the wanted share is
+    """The lowest score such that the wanted share of the docs with it or a higher one is
     relevant.
     """
     order = np.argsort(-judged.scores, kind="stable")

@@ -80,21 +80,21 @@ def card(
 
 def _parts(runs: PlanRuns, stage: Stage, manifest: Manifest) -> str | list[str]:
     """The files of a stage's rows: a pattern, unless parts of other plans lie beside them."""
-    own = [receipt.part for receipt in manifest.receipts]
+    parts = [receipt.part for receipt in manifest.receipts]
     present = {
         entry.name
         for entry in list_stage(runs.plan.folder(stage.name).url)
         if entry.is_complete(PART)
     }
-    if present == set(own):
+    if present == set(parts):
         return f"{stage.name}/part-*.parquet"
-    if len(own) > _MOST_NAMED:
+    if len(parts) > _MOST_NAMED:
         raise PreflightError(
-            f"{stage.name} holds parts of other plans beside its {len(own):,}, and a card cannot "
+            f"{stage.name} holds parts of other plans beside its {len(parts):,}, and a card cannot "
             "tell them apart: run the configuration into a new folder with --reuse, which scores "
             "nothing again"
         )
-    return [f"{stage.name}/{part}" for part in own]
+    return [f"{stage.name}/{part}" for part in parts]
 
 
 def _blocks(runs: PlanRuns) -> Iterator[str]:

@@ -1,3 +1,3 @@
-"""Depth under a budget: all topics are scored to a first depth, and those whose scores promise most
-deeper.
+"""Depth under a budget: all topics are scored to a first depth, and topics whose scores promise
+most deeper.
 """

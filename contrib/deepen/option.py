@@ -35,7 +35,9 @@ def with_deeper(
     """
     if not deepen:
         return config
-    place = next((place for place, own in enumerate(config.cascade) if own.kind == "mono"), None)
+    place = next(
+        (place for place, stage in enumerate(config.cascade) if stage.kind == "mono"), None
+    )
     if max_inferences is None or place is None:
         missing = (
             "a stage `mono`, which it deepens"
@@ -46,29 +48,29 @@ def with_deeper(
     # They take seconds to import.
     from pipelines.plan.make_plan import planned
 
-    before, (own, *later) = config.cascade[:place], config.cascade[place:]
+    before, (mono, *later) = config.cascade[:place], config.cascade[place:]
     plan, _ = planned(config)
     topics, bounds = len(plan.topics), _inferences(plan)
     left = max_inferences - topics * sum(
-        count for name, count in bounds.items() if name != own.name
+        count for name, count in bounds.items() if name != mono.name
     )
-    if left >= topics * bounds[own.name]:
+    if left >= topics * bounds[mono.name]:
         return config
-    inputs = bounds[own.name] // own.section.k
-    # What the next stage receives was scored.
+    inputs = bounds[mono.name] // mono.section.k
+    # The next stage receives docs that were scored.
     least = later[0].section.k if later else 1
     if left < topics * least * inputs:
         enough = max_inferences - left + topics * least * inputs
         raise ConfigError(
-            f"--max-inferences {max_inferences:,} leaves {own.name} {max(0, left):,} for "
+            f"--max-inferences {max_inferences:,} leaves {mono.name} {max(0, left):,} for "
             f"{topics:,} topics, too few to score the first {least} candidates of each: give at "
             f"least {enough:,}, or lower k of later stages"
         )
     first = max(least, left // 2 // (topics * inputs))
-    deeper = {"deeper": {"name": f"{own.name}-deeper", "k": own.section.k, "inferences": left}}
+    deeper = {"deeper": {"name": f"{mono.name}-deeper", "k": mono.section.k, "inferences": left}}
     stages = [
         *before,
-        own._replace(section=own.section.model_copy(update={"k": first})),
+        mono._replace(section=mono.section.model_copy(update={"k": first})),
         deeper,
         *later,
     ]

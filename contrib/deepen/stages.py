@@ -3,8 +3,8 @@ inferences.
 
 For a mono named `mono`: `mono-deeper-gaps` reduces each topic's scores to one number,
 `mono-deeper-depths` decides from the numbers of all topics how many more docs each gets, and
-`mono-deeper` scores these with mono's model. Its parts hold mono's scores too, so that they are
-those of one deeper mono.
+`mono-deeper` scores these with mono's model. Its parts hold mono's scores too, so that they equal
+the parts of one deeper mono.
 """
 
 import math
@@ -60,7 +60,7 @@ def gap(scores: Floats) -> float:
 
 
 class Cut(NamedTuple):
-    """The last topic that gets docs, by its gap and its id, and how many; those before it get all
+    """The last topic that gets docs, by its gap and its id, and how many; topics before it get all
     that are left.
     """
 
@@ -70,7 +70,7 @@ class Cut(NamedTuple):
 
     @classmethod
     def of(cls, gaps: pa.Table, docs: int) -> Self:
-        """Where so many docs are spent, on the smallest gaps first."""
+        """The end of so many docs, spent on the smallest gaps first."""
         order = pc.sort_indices(gaps, [("gap", "ascending"), ("query_id", "ascending")]).to_numpy()
         spent = np.cumsum(gaps["left"].to_numpy()[order], dtype=np.int64)
         place = int(np.searchsorted(spent, docs, side="right"))
@@ -162,7 +162,7 @@ class DecideDepths(_Deciding):
     inferences_a_doc: int
     waits_for: str
     cut: Cut | None = None
-    """What `decided` found."""
+    """The decision of `decided`."""
 
     def decided(self, plan: Plan) -> Self:
         manifest, folder = plan.manifest(self.waits_for), plan.folder(self.waits_for)
@@ -185,7 +185,7 @@ class DecideDepths(_Deciding):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreDeeper(ScoreMono):
-    """Scores the first `docs` docs below those that mono scored; its parts have mono's scores
+    """Scores the first `docs` docs below the docs that mono scored; its parts have mono's scores
     too.
     """
 
@@ -253,7 +253,9 @@ class ScoreDeeper(ScoreMono):
         return (*others, self.depths, mono)
 
     def cost(self, topics: int) -> int:
-        """What the mono before it leaves, if all topics have as many candidates as possible."""
+        """The budget that the mono before it leaves, if all topics have as many candidates as
+        possible.
+        """
         most = super().cost(topics)
         return max(0, min(most, self.inferences) - most * self.first_k // self.k)
 
@@ -283,6 +285,6 @@ class ScoreDeeper(ScoreMono):
         """None: topics have different depths."""
 
     def answered(self, inputs: ShardInputs) -> Answered:
-        """What mono scored is among its part."""
-        own = self.known_answers(inputs.read(self.mono), inputs.read(self.tokens))
-        return super().answered(replace(inputs, earlier=chain([own], inputs.earlier)))
+        """Its part has mono's scores too."""
+        known = self.known_answers(inputs.read(self.mono), inputs.read(self.tokens))
+        return super().answered(replace(inputs, earlier=chain([known], inputs.earlier)))

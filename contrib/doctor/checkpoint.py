@@ -40,7 +40,7 @@ Scores = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found: its `state` is OK, NOTE or WRONG; `figures` are for JSON."""
+    """The result of a check: its `state` is OK, NOTE or WRONG; `figures` are for JSON."""
 
     check: str
     state: str
@@ -151,7 +151,7 @@ class Checked:
         )
 
     def layout(self) -> Iterator[Finding]:
-        """What stands around the texts, and whether the tokenizer of transformers puts it there
+        """The tokens around the texts, and whether the tokenizer of transformers puts them there
         too.
         """
         template = self._template(self._model.tokenizer.special)
@@ -161,7 +161,7 @@ class Checked:
             [around[0], *(word for pair in zip(names, around[1:], strict=True) for word in pair)]
         ).strip()
         if self._checkpoint.joins is not None:
-            yield Finding("special tokens", OK, "those of the prompt")
+            yield Finding("special tokens", OK, "the prompt's")
             yield Finding("prompt", OK, shown, {"prompt": shown})
             return
         laid_out = [self._lay_out(texts) for texts in self._inputs[:_COMPARED]]
@@ -187,7 +187,7 @@ class Checked:
         yield Finding("prompt", OK, "none", {"prompt": None})
 
     def truncation(self) -> Finding:
-        """Which end of a long text is read."""
+        """The end of a long text that is read."""
         query, relevant, other = triples()[0]
         filler = " ".join([other] * _MAX_LENGTH * self._checkpoint.doc_parts)
         texts = [
@@ -264,7 +264,7 @@ class Checked:
             tokenizer.encode(texts[1:], _MAX_LENGTH),
         ]
         ids = [np.asarray(text.as_py()) for column in columns for text in column.ids]
-        lengths = np.array([[len(own) for own in ids]])
+        lengths = np.array([[len(text_ids) for text_ids in ids]])
         tokens = np.append(np.concatenate(ids), 0).astype(np.uint32)
         inputs = PackedInputs(
             tokens, np.cumsum(lengths, axis=1) - lengths, lengths, self._template(tokenizer.special)
@@ -273,12 +273,12 @@ class Checked:
 
     def neighbours(self) -> Finding:
         """Whether a score is the same alone as beside 199 others."""
-        some = self._inputs[:_ALONE]
-        alone = np.concatenate([self._model.score([texts]) for texts in some])
-        beside = self._scores.ravel()[: len(some)]
+        inputs = self._inputs[:_ALONE]
+        alone = np.concatenate([self._model.score([texts]) for texts in inputs])
+        beside = self._scores.ravel()[: len(inputs)]
         changed = int(np.count_nonzero(alone != beside))
         difference = float(np.abs(alone - beside).max())
-        words = f"{changed} of {len(some)} scores differ alone and beside others"
+        words = f"{changed} of {len(inputs)} scores differ alone and beside others"
         words += f", by at most {difference:.2g}" if changed else ""
         state = OK if not changed else NOTE if torch.cuda.is_available() else WRONG
         return Finding(
@@ -300,7 +300,7 @@ class Checked:
         )
 
     def dtypes(self) -> Iterator[Finding]:
-        """What fewer bits do to the orders of the float32 scores."""
+        """The effect of fewer bits on the orders of the float32 scores."""
         for dtype in _DTYPES:
             try:
                 scores = self._load(dtype).score(self._inputs).reshape(self._rows, -1)
@@ -338,7 +338,7 @@ class Checked:
         return Finding("answers", WRONG, f"{words}; {why}", figures)
 
     def _order(self, scores: Scores) -> NDArray[Any]:
-        """What the scores of each query decide: of docs their order, of pairs who wins."""
+        """The decisions of each query's scores: of docs their order, of pairs who wins."""
         return scores > 0 if self._kind == "duo" else np.argsort(-scores, axis=1, kind="stable")
 
     def _accuracy(self, scores: Scores) -> float:

@@ -95,7 +95,7 @@ def _show(rows: Iterable[list[str]], result: object, as_json: bool) -> None:
 
 
 def _machine() -> tuple[list[list[str]], list[str]]:
-    """The rows of the checks of this machine, and those that fail."""
+    """The rows of the checks of this machine, and the rows that fail."""
     rows, bad = [], []
     for what, look in CHECKS.items():
         try:

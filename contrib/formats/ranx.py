@@ -11,7 +11,7 @@ from beamrank.formats.values import RowError
 
 
 class _Members(list[tuple[str, Any]]):
-    """The members of a JSON object, those with the same name too."""
+    """The members of a JSON object, also with the same name."""
 
 
 def _is_ranx(beginning: Beginning) -> bool:

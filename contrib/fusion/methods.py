@@ -131,10 +131,10 @@ def fuse(
             doc_ids = run.order.get(query_id)
             if doc_ids:
                 weight = weights[position] if weights else 1.0
-                own: NDArray[Any] = np.arange(1, len(doc_ids) + 1)
+                values_of_run: NDArray[Any] = np.arange(1, len(doc_ids) + 1)
                 if not chosen.reads_ranks:
-                    own = weight * normalize(run.scores[query_id].astype(np.float64))
-                for doc_id, value in zip(doc_ids, own.tolist(), strict=True):
+                    values_of_run = weight * normalize(run.scores[query_id].astype(np.float64))
+                for doc_id, value in zip(doc_ids, values_of_run.tolist(), strict=True):
                     values.setdefault(doc_id, []).append(value)
         ranking = [(doc_id, chosen.combine(own_values)) for doc_id, own_values in values.items()]
         ranking.sort(key=lambda row: -row[1])

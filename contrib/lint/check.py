@@ -1,4 +1,4 @@
-"""What a check is, the rules of tracks, and what the checks of a run share."""
+"""Checks, the rules of tracks, and the state that the checks of a run share."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from beamrank.formats.run_writer import RunFormat
 from contrib.lint.references import References
 from contrib.lint.run_rows import TopicRows
 
-# Versions 1, 2 and 2.1; those with `#` are segments of docs.
+# Versions 1, 2 and 2.1; ids with `#` are segments of docs.
 _MSMARCO_DOCS = rb"D?\d+|msmarco_passage_\d\d_\d+|msmarco_(v2\.1_)?doc_\d\d_\d+(#\d+(_\d+)?)?"
 _TREC_TAG = rb"[A-Za-z0-9_-]{1,15}"
 
@@ -52,7 +52,7 @@ def matches(pattern: bytes | None, text: bytes) -> bool:
 
 @dataclass(frozen=True)
 class TopicFacts:
-    """What is kept of a topic after its rows were checked.
+    """The facts that are kept of a topic after its rows were checked.
 
     Attributes:
         line: of its first row.

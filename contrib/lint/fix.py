@@ -22,7 +22,7 @@ from contrib.lint.run_rows import Line, RunRows, TopicReturnsError, TopicRows
 
 @dataclass
 class Fix:
-    """What `--fix` did to a file.
+    """The changes of `--fix` to a file.
 
     Attributes:
         fixed: how many findings of each code are gone; empty if the file was left as it is.

@@ -36,7 +36,7 @@ class Findings:
     _kept: dict[str, list[Finding]] = field(default_factory=dict)
 
     def add(self, line: int, code: str, message: str) -> None:
-        """Counts a finding; keeps those on the first lines."""
+        """Counts a finding; keeps findings on the first lines."""
         self.counts[code] += 1
         if code in UNUSABLE:
             self.bad_rows.add(line)
@@ -48,7 +48,7 @@ class Findings:
 
     @property
     def examples(self) -> list[Finding]:
-        """Those that were kept, in the order of their lines."""
+        """The findings that were kept, in the order of their lines."""
         return sorted(finding for kept in self._kept.values() for finding in kept)
 
     def left_out(self) -> list[tuple[str, int]]:
@@ -62,7 +62,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class Report:
-    """What was found in a run; `places` tells the file and the line of a finding's `line`."""
+    """The findings in a run; `places` tells the file and the line of a finding's `line`."""
 
     run: str
     findings: Findings

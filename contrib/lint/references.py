@@ -16,7 +16,7 @@ from beamrank.errors import PreflightError
 from beamrank.formats.corpora import FORMATS as CORPUS_FORMATS
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.excluded import Excluded, read_excluded
-from beamrank.formats.files import Beginning, Choice
+from beamrank.formats.files import Beginning, FormatGuesser
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.rejects import Rejects
 from beamrank.formats.runs import read_run
@@ -57,7 +57,7 @@ Hashes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class References:
-    """What a run is checked against; None where nothing was given.
+    """The references that a run is checked against; None where nothing was given.
 
     Attributes:
         topics: the query_ids.
@@ -109,14 +109,14 @@ def read_references(
 
 
 def among(hashes: Hashes, others: Hashes) -> NDArray[np.bool_]:
-    """Which of some hashes are among others, which are sorted."""
+    """Whether each of some hashes is among others, which are sorted."""
     if not len(others):
         return np.zeros(len(hashes), dtype=bool)
     return np.asarray(others[np.searchsorted(others, hashes).clip(max=len(others) - 1)] == hashes)
 
 
 def _read_query_ids(url: str, rejects: Rejects | None) -> Iterator[bytes]:
-    name = Choice("topics", TOPICS_FORMATS).guess(_beginning(url))
+    name = FormatGuesser("topics", TOPICS_FORMATS).guess(_beginning(url))
     if name is None:
         return _read_list(url)
     return (
@@ -140,7 +140,7 @@ def _read_doc_ids(path: str) -> Iterator[bytes]:
     if not files:
         raise PreflightError(f"there is no corpus at {path}")
     beginning = _beginning(files[0])
-    name = Choice("corpus", CORPUS_FORMATS).guess(beginning)
+    name = FormatGuesser("corpus", CORPUS_FORMATS).guess(beginning)
     if name is None and len(files) == 1:
         yield from _read_list(files[0])
         return

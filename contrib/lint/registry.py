@@ -158,7 +158,7 @@ RUN_CHECKS: dict[str, Check] = {
     ),
 }
 
-# What these find is a row that no command can use: `--max-bad-rows` counts such rows.
+# These find rows that no command can use: `--max-bad-rows` counts such rows.
 UNUSABLE = frozenset({"L101", "L103", "L106", "L107", "L305", "L403", "L501", "L601", "L602"})
 
 # The same entries: a check that is added to one of the three is here too.

@@ -27,7 +27,7 @@ from beamrank.formats.values import shown, text_or_bytes
 from beamrank.storage.streams import errors_as
 
 MAX_LINE_BYTES = 1 << 16
-# What is wrong with lines has a check of its own.
+# Problems of lines have a check of their own.
 _LINES = ("columns", "lone-cr", "header-missing", "damaged", "binary")
 _LINE_BITS = 40
 
@@ -122,7 +122,7 @@ class TopicRows:
         return shown(self.query_id)
 
     def place(self, row: int) -> str:
-        """Where one of the rows is."""
+        """The place of one of the rows."""
         return self.places.shown(self.lines[row])
 
     @cached_property

@@ -1,7 +1,7 @@
-"""Which docs of a ranking are hard negatives of a relevant one: the filters of published mining
+"""The docs of a ranking that are hard negatives of a relevant one: the filters of published mining
 recipes.
 
-Names and meanings are those of `mine_hard_negatives` in sentence-transformers. A relative margin of
+Names and meanings are as in `mine_hard_negatives` of sentence-transformers. A relative margin of
 0.05 is TopK-PercPos (95 %) of NV-Retriever (Moreira et al. 2024), an absolute one TopK-MarginPos.
 """
 
@@ -37,7 +37,7 @@ taken.
 
 @dataclass(frozen=True)
 class Rules:
-    """Which docs become negatives of a positive, and what a row holds.
+    """The choice of a positive's negatives, and of a row's values.
 
     Attributes:
         rel: the lowest label of a positive; all other docs can be negatives.
@@ -82,7 +82,7 @@ class Rules:
     ) -> Iterator[dict[str, Any]]:
         """A row of `GROUPS` for each positive that the last stage of the ranking scored.
 
-        Counts positives, those without a score, and what each filter takes.
+        Counts positives, positives without a score, and the docs that each filter takes.
         """
         positives = {doc_id for doc_id, level in judged.items() if level >= self.rel}
         doc_ids = () if ranking is None else ranking.doc_ids[: ranking.scored]
@@ -116,8 +116,8 @@ class Rules:
     def _filters(
         self, scores: NDArray[np.float64], positive: float, kept: NDArray[np.bool_]
     ) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-        """The name of each filter and which docs pass it, bool[n]; `kept` are those that passed the
-        filters before.
+        """The name of each filter and which docs pass it, bool[n]; `kept` are the docs that passed
+        the filters before.
         """
         if self.range_max is not None:
             yield "--range-max", np.cumsum(kept) <= self.range_max

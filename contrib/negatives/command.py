@@ -183,7 +183,7 @@ class Mining:
             )
 
     def decided_by(self) -> dict[str, Any]:
-        """What decides each part, as JSON can hold it."""
+        """The settings that decide each part, as JSON can hold them."""
         source = {
             "version": 2,
             "plan": self.runs.plan.digest,
@@ -203,9 +203,9 @@ class Mining:
         groups, hashes, chosen = dict[int, pa.Table](), [np.empty(0, np.uint64)], frozenset(shards)
         for parts in self.runs.shards() if chosen else ():
             if parts.shard in chosen:
-                own = groups[parts.shard] = self._choose(parts)
+                group = groups[parts.shard] = self._choose(parts)
                 named = pa.concat_arrays(
-                    [*own["positive"].chunks, *pc.list_flatten(own["doc_ids"]).chunks]
+                    [*group["positive"].chunks, *pc.list_flatten(group["doc_ids"]).chunks]
                 )
                 hashes.append(hashes64(named.to_pylist()))
                 progress.update(len(groups), len(shards), "shards")

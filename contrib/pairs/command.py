@@ -125,7 +125,7 @@ def score(
 
 
 def _renamed(columns: str | None) -> dict[str, str]:
-    """The names of columns in the files, by those that they get."""
+    """The names of columns in the files, by the names that they get."""
     names = [pair.partition("=")[::2] for pair in columns.split(",")] if columns is not None else []
     renamed = {new.strip(): old.strip() for new, old in names}
     if not all(new and old for new, old in renamed.items()) or len({*renamed.values()}) < len(

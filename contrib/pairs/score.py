@@ -25,13 +25,13 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher, resumable
 from pipelines.plan.make_plan import check_writable
 from pipelines.runners import dataflow
-from pipelines.runners.options import Runner, beam_options, check_server, settle_kernel
+from pipelines.runners.options import Runner, beam_options, check_server, resolve_kernel
 from pipelines.runs.run_files import check_places
 
 
 @dataclass(frozen=True)
 class ScorePreview:
-    """What `score_pairs` will do, as `--dry-run` prints it (docs/reference/json.md)."""
+    """The work that `score_pairs` will do, as `--dry-run` prints it (docs/reference/json.md)."""
 
     pairs: int
     files: int
@@ -47,7 +47,7 @@ class ScorePreview:
 def preview_scores(
     settings: ScoreConfig, runner: Runner, flags: Sequence[str], console: ConsoleProgress
 ) -> ScorePreview:
-    """What `score_pairs` would do with the same arguments. Writes nothing."""
+    """The work of `score_pairs` with the same arguments. Writes nothing."""
     _, files, plan, stage = _plan(settings, runner, flags, console)
     done = read_receipts(plan)[stage.name]
     open_shards = [shard for shard in plan.shards if shard.index not in done]
@@ -92,7 +92,7 @@ def _plan(
 
     The options are as the runner settles them; the shards are the files' rows.
     """
-    settings, device = settle_kernel(settings, runner, flags), None
+    settings, device = resolve_kernel(settings, runner, flags), None
     if runner is Runner.DATAFLOW:
         dataflow.check_paths(_worker_paths(settings))
         settings, device = dataflow.settle(settings)
@@ -147,7 +147,7 @@ def _check_apart(config: ScoreConfig) -> None:
 
 @dataclass
 class _BadRows:
-    """Counts the rows without a score in the shards that are done, of which there may be `most`."""
+    """Counts the rows without a score in the shards that are done; there may be `most`."""
 
     most: int
     output: str
@@ -181,7 +181,7 @@ class _BadRows:
 
 @dataclass
 class _ScoreLauncher(Launcher):
-    """Ends the job as soon as its shards, those of earlier jobs too, have too many bad rows."""
+    """Ends the job as soon as its shards, also of earlier jobs, have too many bad rows."""
 
     bad_rows: _BadRows = field(kw_only=True)
     _seen: set[int] = field(default_factory=set, init=False, repr=False)

@@ -15,7 +15,7 @@ _FILES_AT_ONCE = 8
 
 
 def scores_folder(plan: Plan) -> PartFolder:
-    """Where they are."""
+    """Their folder."""
     return PartFolder(storage.join(plan.output, RUNS, SCORES), "parquet", len(plan.shards))
 
 
@@ -38,14 +38,14 @@ def write_scores(plan: Plan, manifest: Manifest) -> str:
     return table.url
 
 
-def verify_scores(plan: Plan, found: Verification) -> None:
+def verify_scores(plan: Plan, verification: Verification) -> None:
     """Adds the findings about the table."""
     manifest = next(iter(plan.manifests(StageFolder.stated).values()), None)
     table = scores_folder(plan)
     if manifest is None or not storage.sizes_bytes(table.url):
-        found.notes.append(
+        verification.notes.append(
             f"not checked: {RUNS}/{storage.name(table.url)}, which is not written yet: run again"
         )
         return
     expected = {receipt.shard: receipt.part_sha256 for receipt in manifest.receipts}
-    verify_parts(table, expected, "run again, which writes it again", found)
+    verify_parts(table, expected, "run again, which writes it again", verification)

@@ -99,7 +99,7 @@ class ScorePairs(ModelStage):
         return replace(stored, schema=(*stored.schema, *self.passed))
 
     def compute(self, inputs: ShardInputs) -> Computed:
-        """Scores rows; those that cannot be scored are counted and written to `rejects/`, and have
+        """Scores rows; rows that cannot be scored are counted and written to `rejects/`, and have
         no score.
 
         Raises:

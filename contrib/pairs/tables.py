@@ -127,7 +127,7 @@ def find_pairs(
 
 
 def _agreed(first: PairsFile, file: PairsFile) -> PairsFile:
-    """What two files have in common; raises PreflightError where they do not agree."""
+    """The columns that two files have in common; raises PreflightError where they do not agree."""
     schemas = [pa.schema([(ID, one.id_type), *one.passed]) for one in (first, file)]
     missing = sorted({*schemas[0].names} ^ {*schemas[1].names})
     reason = f"only one of them has the column `{missing[0]}`" if missing else ""
@@ -159,7 +159,7 @@ class _Pairs(TableReader):
     def __init__(self, file: InputFile, schema: Schema, renamed: Mapping[str, str]) -> None:
         self.rejected: dict[int, BadRow] = {}
         super().__init__(file, schema, Hints(renamed))
-        new = {own: name for name, own in renamed.items()}
+        new = {column: name for name, column in renamed.items()}
         read = set(self.places)
         self.passed = [
             (new.get(name, name), at) for at, name in enumerate(self.table.names) if at not in read
@@ -211,7 +211,7 @@ def _opened(file: InputFile, renamed: Mapping[str, str]) -> PairsFile:
         *_, rows = _decoder(file).starts()
     if not rows:
         return PairsFile(url, 0, "mono", pa.null(), pa.schema([]))
-    missing = next((own for own in renamed.values() if own not in decoder.names), None)
+    missing = next((column for column in renamed.values() if column not in decoder.names), None)
     if missing is not None:
         raise PreflightError(
             f"{url} has no column `{missing}`, which `--columns` names; it has: "
@@ -230,10 +230,10 @@ def _opened(file: InputFile, renamed: Mapping[str, str]) -> PairsFile:
             file=url,
         )
     if SCORE in names:
-        own = decoder.names[dict(pairs.passed)[SCORE]]
+        column = decoder.names[dict(pairs.passed)[SCORE]]
         raise PreflightError(
             f"{url} has a column `{SCORE}`, which is the name of the scores: rename it with "
-            f"`--columns first_{SCORE}={own}`"
+            f"`--columns first_{SCORE}={column}`"
         )
     types = decoder.types
     passed = pa.schema([(name, _plain(types[at])) for name, at in pairs.passed])
@@ -302,15 +302,15 @@ def read_pairs(
     renamed: Mapping[str, str] = MappingProxyType({}),
     passed: Sequence[tuple[str, str]] = (),
 ) -> PairRows:
-    """Reads some rows of a file; `id_type` and the names and types of the columns that are
-    `passed` are those of `PairsFile`.
+    """Reads some rows of a file; `PairsFile` has the `id_type`, and the names and types of the
+    columns that are `passed`.
 
     Raises:
         DataError: the file cannot be read, or is not, or no longer, the one that was digested.
     """
-    own = {name: renamed.get(name, name) for name, _ in passed}
+    columns_by_name = {name: renamed.get(name, name) for name, _ in passed}
     with rows.file.unchanged(), errors_as(DataError, rows.file.url):
-        root, starts = _located(rows.file, tuple(own.values()))
+        root, starts = _located(rows.file, tuple(columns_by_name.values()))
         try:
             pairs = _Pairs(InputFile(rows.file.url, root), _schema(kind, id_type), renamed)
         except PreflightError as error:
@@ -327,8 +327,12 @@ def read_pairs(
                 for column, more in zip(texts, pairs.texts(block), strict=True):
                     column += more
         places = dict(pairs.passed)
-        wanted = {places[name]: pa.string() for name in own}
-        others = pairs.table.rows(groups[0], groups[-1] + 1, wanted, pairs.bad) if own else ()
+        wanted = {places[name]: pa.string() for name in columns_by_name}
+        others = (
+            pairs.table.rows(groups[0], groups[-1] + 1, wanted, pairs.bad)
+            if columns_by_name
+            else ()
+        )
         kept = list(_some(others, rows))
         columns = {
             name: pa.chunked_array([_as_planned(block.columns[places[name]], of) for block in kept])

@@ -238,7 +238,7 @@ def _body_text(body: Any) -> str:
 
 
 def page_paragraphs(page: Any) -> Iterator[Any]:
-    """The paragraphs of a page in the order of the text, those of lists and captions among them.
+    """The paragraphs of a page in the order of the text, also of lists and captions.
 
     Raises:
         RowError: it is not a page.

@@ -11,10 +11,9 @@ from models.training.config import CHUNKED, ChunksConfig
 class ChunkPooling(nn.Module):
     """Attention over the chunks of a passage, or the maximum of each dimension.
 
-    The attention is that of Yang et al. 2016 (equations 5 to 7), with chunks for words: u_i =
-    tanh(W h_i + b), alpha is the softmax of u_i . u over the chunks, and the passage's vector is
-    the sum of alpha_i h_i. Without attention (`attention_size` 0, the size of u), it is the
-    maximum.
+    The attention is as in Yang et al. 2016 (equations 5 to 7), with chunks for words: u_i = tanh(W
+    h_i + b), alpha is the softmax of u_i . u over the chunks, and the passage's vector is the sum
+    of alpha_i h_i. Without attention (`attention_size` 0, the size of u), it is the maximum.
     """
 
     def __init__(self, chunks: int, hidden: int, attention_size: int) -> None:

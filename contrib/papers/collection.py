@@ -77,8 +77,8 @@ class Source:
     """A file and its text."""
 
     def __init__(self, url: str, places: dict[str, str] | None = None) -> None:
-        """Reads it, decompressed by the ending of its name; `places` are those of the query_ids
-        of other files.
+        """Reads it, decompressed by the ending of its name; `places` has the places of other files'
+        query_ids.
 
         Raises:
             PreflightError: it does not exist, cannot be read or is not UTF-8.
@@ -185,8 +185,8 @@ class Collection:
 
 
 def check_empty(output: str) -> None:
-    """Raises PreflightError if a folder holds files: they would be mixed with those of another
-    conversion.
+    """Raises PreflightError if a folder holds files: they would be mixed with another
+    conversion's.
     """
     storage.check_folder(output)
     if storage.exists(output) and storage.sizes_bytes(output):

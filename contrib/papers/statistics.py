@@ -97,16 +97,24 @@ class CollectionStats:
         columns = [Column("length"), *(Column(name, form) for name, form in formats.items())]
         columns += [Column(f"> {limit:,}", ".2%") for limit in self.beyond]
 
-        def row(name: str, own: Distribution, beyond: Sequence[Cell]) -> list[Cell]:
-            return [name, own.total(), *own.statistics().values(), *beyond]
+        def row(name: str, lengths: Distribution, beyond: Sequence[Cell]) -> list[Cell]:
+            return [name, lengths.total(), *lengths.statistics().values(), *beyond]
 
         rows = [
-            row(f"{kind}, {unit}", own, [own.share_beyond(limit) for limit in self.beyond])
-            for (kind, unit), own in self.lengths.items()
+            row(
+                f"{kind}, {unit}",
+                distribution,
+                [distribution.share_beyond(limit) for limit in self.beyond],
+            )
+            for (kind, unit), distribution in self.lengths.items()
         ]
         judged = {"judged": self.judged, "relevant": self.relevant}
         none: list[Cell] = [None] * len(self.beyond)
-        rows += [row(f"{name} docs of a query", own, none) for name, own in judged.items() if own]
+        rows += [
+            row(f"{name} docs of a query", distribution, none)
+            for name, distribution in judged.items()
+            if distribution
+        ]
         rest: list[Cell] = [None] * (len(columns) - 2)
         rows += [
             [f"judgments with label {label}", count, *rest] for label, count in self.labels.items()
@@ -116,10 +124,10 @@ class CollectionStats:
     def as_object(self) -> dict[str, object]:
         """For JSON; what does not exist is null."""
         lengths: dict[str, dict[str, object]] = {}
-        for (kind, unit), own in self.lengths.items():
-            shares = {str(limit): own.share_beyond(limit) for limit in self.beyond}
-            lengths.setdefault(kind, {"count": own.total()})[unit] = {
-                **own.statistics(),
+        for (kind, unit), distribution in self.lengths.items():
+            shares = {str(limit): distribution.share_beyond(limit) for limit in self.beyond}
+            lengths.setdefault(kind, {"count": distribution.total()})[unit] = {
+                **distribution.statistics(),
                 "share_beyond": shares,
             }
         qrels = {
@@ -177,8 +185,8 @@ def stats(
 ) -> None:
     """Show how many queries, docs and judgments a configuration has, and how long its texts are.
 
-    Reads the corpus once. Words are separated by white space; wordpieces are those of the
-    checkpoints' tokenizers, without special tokens.
+    Reads the corpus once. Words are separated by white space; the checkpoints' tokenizers make
+    wordpieces, without special tokens.
     """
     console = ConsoleProgress()
     settings = named_inputs(load_run_config(config, overrides), console)

@@ -1,4 +1,4 @@
-"""What changed since an earlier run of the same job: top tens, rankings, scores and measures."""
+"""Changes since an earlier run of the same job: top tens, rankings, scores and measures."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -116,8 +116,8 @@ class RunDrift:
 
 
 class Drift(NamedTuple):
-    """What changed since an earlier output: of each stage that both have finished; `gone` are its
-    other topics.
+    """Changes since an earlier output: of each stage that both have finished; `gone` are its other
+    topics.
     """
 
     output: str
@@ -132,7 +132,7 @@ def is_output(baseline: str) -> bool:
 
 @lru_cache(maxsize=1)
 def find_drift(report: Report, baseline: str | None) -> Drift | None:
-    """What changed since the earlier output that is the baseline; None where it is none.
+    """The changes since the earlier output that is the baseline; None where it is none.
 
     Two sections of a report ask.
     """
@@ -179,7 +179,7 @@ class _Comparison:
         self._compare(queries, rankings)
 
     def found(self) -> Drift:
-        """What changed."""
+        """The changes."""
         self._compare(self._shared - self._seen, {run: {} for run in self._runs.steps})
         gone = missing_ids(self._earlier.plan.topics.query_ids, self._shared)
         return Drift(self._earlier.plan.output, self._found, sorted(gone))

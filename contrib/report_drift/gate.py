@@ -1,5 +1,5 @@
-"""The section of a report with the conditions of `--fail-if`: those that hold end the command with
-exit code 4.
+"""The section of a report with the conditions of `--fail-if`: conditions that hold end the command
+with exit code 4.
 
 A condition bounds how far a run is from the baseline: the difference of a measure, or of the
 rankings of two outputs.
@@ -27,8 +27,8 @@ _CONDITION = re.compile(r"\s*([^<>]*[^<>\s])\s*([<>]=?)\s*(\S+)\s*")
 
 
 class Condition(NamedTuple):
-    """What must not hold, such as `nDCG@10 < -0.005`; `name` is one of `OF_RANKINGS`, or a
-    measure's in results.
+    """A condition that must not hold, such as `nDCG@10 < -0.005`; `name` is one of `OF_RANKINGS`,
+    or a measure's in results.
     """
 
     text: str
@@ -67,7 +67,7 @@ OF_RANKINGS: dict[str, Callable[[RunDrift], float | None]] = {
     "RBO": lambda run: run.rbo,
     "tau": lambda run: run.tau,
 }
-"""What a condition can bound beside measures: of the topics that both outputs have."""
+"""The figures that a condition can bound beside measures: of the topics that both outputs have."""
 
 
 def _check(conditions: list[str] | None) -> list[str] | None:
@@ -154,7 +154,7 @@ def _compared(report: Report, drift: Drift | None) -> Iterator[tuple[str, _Value
 
 
 def _value(report: Report, run: str, values: _Values, condition: Condition) -> tuple[float, str]:
-    """What a condition bounds, and how it came about."""
+    """The value that a condition bounds, and how it came about."""
     if condition.name not in values:
         known = ", ".join(values) or "nothing, without judgments of two topics or more"
         raise ConfigError(

@@ -21,7 +21,7 @@ from pipelines.commands.arguments import console_progress
 def blocks(
     report: Report, *, baseline: str | None = None, verbose: bool = False, quiet: bool = False
 ) -> Sequence[Block]:
-    """What changed since an earlier run: top tens and their causes, agreement, scores, measures."""
+    """Changes since an earlier run: top tens and their causes, agreement, scores, measures."""
     drift = find_drift(report, baseline)
     if drift is None:
         return []

@@ -149,9 +149,8 @@ def read_weights(
     """The tensors of a model of this kind in transformers, and its sizes: a table of two token
     types has three for duo.
 
-    TensorFlow looks token types up by a product with a one-hot vector, and that of type 2 is all
-    zeros where the table has two rows. So the third row is zeros, as such a model was trained and
-    run.
+    TensorFlow looks token types up by a product with a one-hot vector, and type 2's is all zeros
+    where the table has two rows. So the third row is zeros, as such a model was trained and run.
     """
     weights = {}
     for name in _tensors(shape, kind):

@@ -233,10 +233,10 @@ def _rows(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     at, end, key = 0, len(block) - 4 * (restarts + 1), b""
     while at < end:
         shared, at = _varint(block, at)
-        own, at = _varint(block, at)
+        rest, at = _varint(block, at)
         size, at = _varint(block, at)
-        key = key[:shared] + block[at : at + own]
-        at += own
+        key = key[:shared] + block[at : at + rest]
+        at += rest
         yield key, block[at : at + size]
         at += size
 

@@ -1,5 +1,5 @@
-"""The architectures by name, and those of our encoder: BERT, RoBERTa and its kin, ELECTRA,
-DistilBERT, ModernBERT.
+"""The architectures by name. Our encoder computes BERT, RoBERTa and its kin, ELECTRA, DistilBERT,
+ModernBERT.
 """
 
 from collections.abc import Callable, Mapping
@@ -111,10 +111,10 @@ def _sizes(sizes: "_BertSizes | _ModernbertSizes") -> dict[str, Any]:
 def bert_shape(
     files: ModelFiles, token_types: int | None, kind: type[_BertSizes] = _BertSizes
 ) -> EncoderShape:
-    """The sizes in config.json, of BERT and of families with the same keys, or those of `kind`.
+    """The sizes in config.json, under the keys of BERT or of `kind`.
 
-    The number of token types is that of the weights: the first duoBERT was released with two rows
-    and a configuration of three. None is for a family without.
+    The weights tell the number of token types: the first duoBERT was released with two rows and a
+    configuration of three. None is for a family without.
     """
     sizes = files.keys(kind)
     shape = EncoderShape(
@@ -329,9 +329,10 @@ def _modernbert_attentions(sizes: _ModernbertSizes, files: ModelFiles) -> tuple[
             "layer_types"
         )
     full, near = (
-        sizes.rope_parameters.get(each, _Rope()) for each in ("full_attention", "sliding_attention")
+        sizes.rope_parameters.get(layer, _Rope())
+        for layer in ("full_attention", "sliding_attention")
     )
-    types = [each.rope_type for each in (full, near) if each.rope_type != "default"]
+    types = [rope.rope_type for rope in (full, near) if rope.rope_type != "default"]
     if scaled := sizes.rope_scaling or next(iter(types), None):
         raise PreflightError(
             f"{files} scales its rotary positions ({scaled!r:.100}); only rope_type 'default' can "
@@ -344,7 +345,7 @@ def _modernbert_attentions(sizes: _ModernbertSizes, files: ModelFiles) -> tuple[
             sizes.local_attention // 2, near.rope_theta or sizes.local_rope_theta
         ),
     }
-    return tuple(of_type[each] for each in layers)
+    return tuple(of_type[layer] for layer in layers)
 
 
 def _modernbert_head(files: ModelFiles, shape: EncoderShape, labels: int) -> Head:
@@ -398,8 +399,8 @@ ARCHITECTURES: Registry[ArchitectureReader] = Registry(
 def find_reader(config: Mapping[str, Any]) -> ArchitectureReader | None:
     """The architecture of a config.json: by its class, else by its model_type."""
     names = (ModelFiles("", config).class_name, config.get("model_type"))
-    found = next((name for name in names if isinstance(name, str) and name in ARCHITECTURES), None)
-    return None if found is None else ARCHITECTURES[found]
+    known = next((name for name in names if isinstance(name, str) and name in ARCHITECTURES), None)
+    return None if known is None else ARCHITECTURES[known]
 
 
 def read_architecture(files: ModelFiles, segments: int) -> Architecture:

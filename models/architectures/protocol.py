@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"\.\d+\.")
 _POSITIVE = {"relevant", "positive", "pos", "true", "yes", "1", "label_1", "entailment"}
 _POSITIVE |= {"duplicate", "match", "related", "similar"}
 _NEGATIVE = {"irrelevant", "negative", "neg", "false", "no", "0", "label_0", "contradiction"}
-# What makes the opposite of a label, before one of its words; `ir` is for irrelevant.
+# Beginnings that make a word of a label its opposite; `ir` is for irrelevant.
 _NEGATIONS = ("not", "no", "non", "in", "un", "dis", "ir")
 _Label = bool | int | float | Annotated[str, Field(max_length=200)]
 
@@ -63,9 +63,9 @@ class ModelFiles:
         reference: names the checkpoint in errors.
         config: config.json.
         tensors: the shape of each tensor.
-        modules: those of modules.json, which run one after the other; empty without that file.
+        modules: the modules in modules.json, which run one after the other; empty without it.
         folder: holds the files on this machine.
-        instruction: takes the place of the checkpoint's own in its prompt; None for that.
+        instruction: replaces the checkpoint's own in its prompt; None keeps it.
         default_prompt: the text that sentence-transformers puts before inputs, or gives a chat
             template as the instruction.
         modalities: the kinds of input that sentence-transformers takes, with how it reads them.
@@ -164,7 +164,7 @@ ArchitectureReader: TypeAlias = Callable[[ModelFiles, int], Architecture]
 cannot be scored.
 
 One whose texts are not tokenized by the checkpoint's tokenizer alone has `load_tokenizer(folder) ->
-Tokenizer`; one with options of the user's has `options`, their names. That of `CHUNKED`
+Tokenizer`; one with options of the user's has `options`, their names. The architecture `CHUNKED`
 (`models/training/config.py`) has `trained(config, chunks)`: the class and the configuration of
 transformers that `beamrank train` makes.
 """
@@ -172,7 +172,7 @@ transformers that `beamrank train` makes.
 
 def check_class(files: ModelFiles, rotary: bool = False) -> None:
     """Makes sure that a checkpoint is a sequence classifier, computed by the code of its family,
-    whose positions are `rotary` or those of a table.
+    and that its positions are `rotary` or in a table.
     """
     name = files.class_name
     if "For" in name and not name.endswith("ForSequenceClassification"):
@@ -192,8 +192,8 @@ def check_attention(files: ModelFiles, rotary: bool = False) -> None:
     positions = config.get("position_embedding_type", "absolute")
     if positions not in (("absolute", "rope", "rotary") if rotary else ("absolute",)):
         raise PreflightError(
-            f"{files} has position_embedding_type {positions!r:.100}, which is not that of its "
-            "model: its scores would be those of another one"
+            f"{files} has position_embedding_type {positions!r:.100}, which its "
+            "model does not have: its scores would be another model's"
         )
     if config.get("is_decoder"):
         raise PreflightError(f"{files} is a decoder (is_decoder): a re-ranker reads both ways")
@@ -216,7 +216,7 @@ def count_labels(files: ModelFiles, classifier: str) -> int:
             + (
                 "it is a bare encoder, which gives no scores. Fine-tune it as a re-ranker first"
                 if inside is None
-                else f"its names are those of a wrapper, such as {inside}. Save the model inside it"
+                else f"its names come from a wrapper, such as {inside}. Save the model inside it"
             )
         )
     if len(size) != 2:
@@ -261,7 +261,7 @@ def _words(label: str) -> list[str]:
 
 
 def _is_reversed(first: list[str], second: list[str]) -> bool:
-    """Whether the words of label 0 mean relevant, or those of label 1 not relevant."""
+    """Whether the words of label 0 mean relevant, or the words of label 1 not relevant."""
     return (
         "_".join(first) in _POSITIVE
         or "_".join(second) in _NEGATIVE
@@ -301,8 +301,8 @@ def check_tensors(files: ModelFiles, expected: Shapes, roots: tuple[str, ...] = 
 def refuse_unread(files: ModelFiles, expected: Shapes, roots: tuple[str, ...] = ()) -> None:
     """Raises PreflightError for weights that the model of config.json would leave out.
 
-    They are those of further layers, and others below the `roots` or a part that it has, such as
-    biases, adapters and relative positions.
+    They belong to further layers, or to the `roots` or a part that it has: biases, adapters,
+    relative positions.
     """
     kinds = {_NUMBER.sub(".#.", name) for name in expected}
     below = (*roots, *{name.rpartition(".")[0] + "." for name in expected})
@@ -315,7 +315,7 @@ def refuse_unread(files: ModelFiles, expected: Shapes, roots: tuple[str, ...] = 
     if unread:
         raise PreflightError(
             f"{files} has {len(unread)} tensors that config.json does not call for "
-            f"({', '.join(unread[:3])}): without them its scores would be those of another model. "
+            f"({', '.join(unread[:3])}): without them its scores would be another model's. "
             "Give it the config.json that it was saved with (the number of layers, the keys about "
             "biases), or merge its adapters into the weights"
         )

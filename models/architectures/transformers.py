@@ -38,7 +38,8 @@ _OTHER_CODE = "Save the model without it"
 _REFUSED_KEYS = {
     "attn_implementation": _OTHER_CODE,
     "experts_implementation": _OTHER_CODE,
-    "quantization_config": "Give it in bfloat16 or float32",
+    "quantization_config": "Give it in bfloat16 or float32; a server can run it as it is, by "
+    "`endpoint` of a `listwise` stage",
     "auto_map": ELSEWHERE,
 }
 _NO_ID = -1
@@ -99,13 +100,17 @@ def read_classifier(files: ModelFiles, segments: int) -> TransformersClassifier:
             "scored through transformers: only a ...ForSequenceClassification of this family is"
         )
     skeleton = make_skeleton(files, find_classifier_class)
-    check_class(files, rotary=any("Rotary" in type(each).__name__ for each in skeleton.modules()))
+    check_class(
+        files, rotary=any("Rotary" in type(module).__name__ for module in skeleton.modules())
+    )
     classifier = _find_classifier(skeleton, files)
     labels, tensors = count_labels(files, classifier), checked_tensors(skeleton, files)
     tables = (
-        each for name, each in skeleton.named_modules() if name.endswith("token_type_embeddings")
+        module
+        for name, module in skeleton.named_modules()
+        if name.endswith("token_type_embeddings")
     )
-    types = next((each.num_embeddings for each in tables), None)
+    types = next((table.num_embeddings for table in tables), None)
     if prompt := files.read_chat(segments):
         layout = prompt.template
     else:
@@ -144,11 +149,11 @@ def make_skeleton(files: ModelFiles, find_class: Callable[[Any], Any], *id_input
             any type.
         id_inputs: what the model needs beside input_ids, such as decoder_input_ids.
     """
-    for key, (refused, way) in product(_keys(files.config), _REFUSED_KEYS.items()):
+    for (key, value), (refused, way) in product(_items(files.config), _REFUSED_KEYS.items()):
         if key.endswith(refused):
             raise PreflightError(
-                f"config.json of {files} has the key {key!r:.100}: other code and quantized "
-                f"weights are not supported. {way}"
+                f"config.json of {files} has the key {key!r:.100} ({value!r:.200}): other code and "
+                f"quantized weights are not supported. {way}"
             )
     try:
         config = AutoConfig.for_model(**files.config)
@@ -189,9 +194,10 @@ def checked_tensors(skeleton: Any, files: ModelFiles) -> dict[str, tuple[int, ..
     """The tensors of the model under the names of its files, all of which the checkpoint has."""
     saved = skeleton.state_dict()
     every = chain(skeleton.named_parameters(), skeleton.named_buffers())
-    kept = {name: each for name, each in every if name in saved and each.is_floating_point()}
+    kept = {name: tensor for name, tensor in every if name in saved and tensor.is_floating_point()}
     tensors = {
-        name: tuple(each.shape) for name, each in revert_weight_conversion(skeleton, kept).items()
+        name: tuple(tensor.shape)
+        for name, tensor in revert_weight_conversion(skeleton, kept).items()
     }
     check_tensors(files, tensors)
     return tensors
@@ -201,7 +207,7 @@ def _growing_ropes(parameters: object) -> list[str]:
     """The kinds of rotary positions that transformers adapts to the longest input so far."""
     if not isinstance(parameters, dict):
         return []
-    nested = [kind for each in parameters.values() for kind in _growing_ropes(each)]
+    nested = [kind for value in parameters.values() for kind in _growing_ropes(value)]
     return [
         kind for kind in (parameters.get("rope_type"), *nested) if kind in ("dynamic", "longrope")
     ]
@@ -231,7 +237,8 @@ def _check_dtype(model: Any, dtype: torch.dtype) -> None:
     try:
         with torch.inference_mode():
             model(input_ids=torch.zeros(1, 4, dtype=torch.long))
-    # Some models refuse inputs like this one, with errors of any type; those of dtypes are torch's.
+    # Some models refuse inputs like this one, with errors of any type; torch raises errors of
+    # dtypes.
     except Exception as error:
         if re.search("dtype|scalar type", str(error)):
             name = str(dtype).removeprefix("torch.")
@@ -241,24 +248,26 @@ def _check_dtype(model: Any, dtype: torch.dtype) -> None:
             ) from error
 
 
-def _keys(value: object) -> Iterator[str]:
+def _items(value: object) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
-        yield from value
+        yield from value.items()
     if isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _keys(each)
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _items(part)
 
 
 def _find_classifier(skeleton: Any, files: ModelFiles) -> str:
     """The weights of the linear map to the logits."""
     labels = skeleton.config.num_labels
-    linear = {name: each for name, each in skeleton.named_modules() if isinstance(each, nn.Linear)}
-    found: list[str] = [name for name, each in linear.items() if each.out_features == labels]
-    if not found:
+    linear = {
+        name: module for name, module in skeleton.named_modules() if isinstance(module, nn.Linear)
+    }
+    heads: list[str] = [name for name, layer in linear.items() if layer.out_features == labels]
+    if not heads:
         raise PreflightError(
             f"{files} has no linear classifier over {labels} labels, so its head is not known"
         )
-    return f"{found[-1]}.weight"
+    return f"{heads[-1]}.weight"
 
 
 def _count_positions(skeleton: Any, files: ModelFiles) -> int:
@@ -305,10 +314,10 @@ class TransformersScorer(nn.Module, ABC):
         """Log-odds of inputs of one length; on a CPU one at a time, because a sum may round by its
         place in a batch.
         """
-        ids, types = (group.split(each).long() for each in (rows.token_ids, rows.token_types))
+        ids, types = (group.split(array).long() for array in (rows.token_ids, rows.token_types))
         size = 1 if rows.token_ids.device.type == "cpu" else group.count
-        some = zip(torch.split(ids, size), torch.split(types, size), strict=True)
-        logits = torch.cat([self.logits(*each) for each in some])
+        chunks = zip(torch.split(ids, size), torch.split(types, size), strict=True)
+        logits = torch.cat([self.logits(*chunk) for chunk in chunks])
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0]
 
 

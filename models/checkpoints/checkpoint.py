@@ -93,7 +93,7 @@ class Checkpoint:
 
     @property
     def joins(self) -> Joins | None:
-        """What is tokenized with the texts of its prompt, if its input is one."""
+        """The pieces of its prompt that are tokenized with the texts, if its input is one."""
         prompt = getattr(self.architecture, "prompt", None)
         return None if prompt is None else prompt.joins
 
@@ -216,7 +216,7 @@ def resolve_checkpoint(
     for module in weighted_modules(modules):
         shapes = tensor_shapes(os.path.join(folder, module.folder), definite)
         tensors |= {f"{module.folder}/{name}": shape for name, shape in shapes.items()}
-    found = ModelFiles(
+    model_files = ModelFiles(
         definite,
         config,
         tensors,
@@ -227,18 +227,18 @@ def resolve_checkpoint(
         settings.modality_config,
         options,
     )
-    architecture = read_architecture(found, TEXT_COUNTS[kind])
+    architecture = read_architecture(model_files, TEXT_COUNTS[kind])
     if unread := options.keys() - {*getattr(find_reader(config), "options", ())}:
-        raise PreflightError(f"{found} has no option {min(unread)!r}: leave it out")
+        raise PreflightError(f"{model_files} has no option {min(unread)!r}: leave it out")
     if getattr(architecture, "prompt", None) is None:
-        _refuse_prompts(found)
+        _refuse_prompts(model_files)
     files = digest_files(folder)
     content = digest_of(files, folder)
     # A layout that is not the family's decides scores too. An architecture from outside has one
     # layout.
-    own, words = getattr(architecture, "own_layout", None), getattr(architecture, "words", ())
-    whole = content if own is None else digest([content, asdict(own), *words])
-    return Checkpoint(folder, whole, definite, kind, weights, architecture, config, files)
+    layout, words = getattr(architecture, "own_layout", None), getattr(architecture, "words", ())
+    identity = content if layout is None else digest([content, asdict(layout), *words])
+    return Checkpoint(folder, identity, definite, kind, weights, architecture, config, files)
 
 
 def load_weights(checkpoint: Checkpoint) -> "dict[str, torch.Tensor]":
@@ -255,10 +255,10 @@ def _read_weights(checkpoint: Checkpoint) -> "Iterator[tuple[str, torch.Tensor]]
     check_process("load")
     readers: dict[str, Callable[[str], torch.Tensor]] = {}
     for name in sorted(checkpoint.architecture.tensors, key=lambda name: name.rpartition("/")[0]):
-        folder, _, own = name.rpartition("/")
+        folder, _, tensor_name = name.rpartition("/")
         if folder not in readers:
             readers = {folder: tensor_reader(os.path.join(checkpoint.folder, folder))}
-        tensor = readers[folder](own)
+        tensor = readers[folder](tensor_name)
         if not tensor.isfinite().all():
             raise PreflightError(
                 f"the checkpoint {checkpoint.reference}: {name} holds NaN or infinity, so its "
@@ -282,8 +282,8 @@ def _refuse_prompts(files: ModelFiles) -> None:
 # Tables of embeddings are padded to a multiple of this for a GPU.
 _PADDED_ROWS = 128
 # The keys of config.json that name a special token. RoBERTa's positions depend on the id of
-# padding, and the other two are those that begin and end its texts. Elsewhere they mean little:
-# models with another family's tokenizer have them from their family, and padding is not read.
+# padding, and the other two begin and end its texts. Elsewhere they mean little: models with
+# another family's tokenizer have them from their family, and padding is not read.
 _KEYS = {"cls_id": ("cls_token_id",), "sep_id": ("sep_token_id",)}
 _ROBERTA_KEYS = {
     "pad_id": ("pad_token_id",),
@@ -313,20 +313,20 @@ def check_fit(
         )
     keys = _ROBERTA_KEYS if config.get("model_type") in _ROBERTAS else _KEYS
     for role, names in keys.items():
-        found = getattr(special, role)
+        token_id = getattr(special, role)
         for key in names:
             expected = config.get(key)
             if (
-                found != NO_TOKEN
+                token_id != NO_TOKEN
                 and isinstance(expected, int)
                 and expected >= 0
-                and expected != found
+                and expected != token_id
             ):
                 raise PreflightError(
-                    f"the tokenizer of the checkpoint {reference} has the id {found} for its "
+                    f"the tokenizer of the checkpoint {reference} has the id {token_id} for its "
                     f"{role[:3]}_token, and config.json has {key} {expected}: it is probably not "
                     "the tokenizer that the model was trained with. Give the checkpoint its own "
-                    f"tokenizer; if this is it, set {key} to {found} in config.json"
+                    f"tokenizer; if this is it, set {key} to {token_id} in config.json"
                 )
     # A model that answers with a word: its prompt's tokens were looked up by their spelling.
     if special == SpecialTokens(NO_TOKEN, NO_TOKEN, NO_TOKEN):
@@ -367,17 +367,15 @@ def _tokenizer_of(checkpoint: Checkpoint, _versions: tuple[str, ...]) -> Tokeniz
 
 
 def warnings_of(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """What the user of a checkpoint should know about its model, and about how its tokenizer fits
-    it.
-    """
+    """Warnings for the user of a checkpoint: about its model, and how its tokenizer fits it."""
     tokenizer = tokenizer_of(checkpoint)
     fit = checkpoint.check_tokenizer(tokenizer.vocab_size, tokenizer.special)
     return (*checkpoint.architecture.warnings, *fit)
 
 
 def input_warnings(checkpoint: Checkpoint, limits: Mapping[str, object]) -> tuple[str, ...]:
-    """Where the `limits`, the options of `input`, are not those that a checkpoint was trained or
-    saved with.
+    """Warnings where the `limits`, the options of `input`, differ from the checkpoint's training or
+    settings.
     """
     trained, warnings = checkpoint.config.get(TRAINED_INPUT), []
     if isinstance(trained, Mapping):
@@ -395,7 +393,7 @@ def input_warnings(checkpoint: Checkpoint, limits: Mapping[str, object]) -> tupl
 
 
 def _cut_warnings(checkpoint: Checkpoint, max_length: int) -> Iterator[str]:
-    """Where sentence-transformers cuts texts otherwise."""
+    """A warning where sentence-transformers cuts texts otherwise."""
     saved = saved_length(checkpoint.folder)
     if saved and (saved.tokens < max_length or (saved.is_own and saved.tokens != max_length)):
         yield (
@@ -412,8 +410,8 @@ def _cut_warnings(checkpoint: Checkpoint, max_length: int) -> Iterator[str]:
 
 
 def fetch_tokenizer(reference: str, joins: Joins | None = None) -> Tokenizer:
-    """The tokenizer of a checkpoint, of which only the small files are brought to this machine;
-    `joins` are those of its prompt.
+    """The tokenizer of a checkpoint, with the `joins` of its prompt. Brings only small files to
+    this machine.
     """
     folder, definite = locate(reference, (CONFIG, *TOKENIZER_FILES))
     has_config = os.path.isfile(os.path.join(folder, CONFIG))
@@ -441,9 +439,7 @@ def check_process(use: _Use) -> None:
     process_id = os.getpid()
     # A model that was loaded and not used can score in several processes.
     uses: tuple[_Use, ...] = ("load", "score") if use == "load" else ("score",)
-    earlier = next(
-        (_first[each] for each in uses if _first.get(each, process_id) != process_id), None
-    )
+    earlier = next((_first[use] for use in uses if _first.get(use, process_id) != process_id), None)
     if earlier is not None:
         raise BeamrankError(
             f"this process ({process_id}) was forked from one that computed with torch "

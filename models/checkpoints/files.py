@@ -129,14 +129,14 @@ def default_prompt(folder: str) -> str:
     path = os.path.join(folder, PROMPTS)
     if not os.path.isfile(path):
         return ""
-    found = read_json(_Prompts, path)
-    name = found.default_prompt_name
-    if name is not None and name not in found.prompts:
+    prompts = read_json(_Prompts, path)
+    name = prompts.default_prompt_name
+    if name is not None and name not in prompts.prompts:
         raise PreflightError(
             f"{path} has the default_prompt_name {name!r:.100} and no such prompt: add it to "
             "`prompts`, or set the name to null"
         )
-    return found.prompts.get(name or "") or ""
+    return prompts.prompts.get(name or "") or ""
 
 
 def weighted_modules(modules: Sequence[Module]) -> tuple[Module, ...]:
@@ -163,13 +163,13 @@ def _module_files(folder: str) -> tuple[str, ...]:
     if len(modules) < 2:
         return ()
     weights = [
-        os.path.join(each.folder, name)
-        for each in weighted_modules(modules)
-        for name in weight_files(os.path.join(folder, each.folder))
+        os.path.join(module.folder, name)
+        for module in weighted_modules(modules)
+        for name in weight_files(os.path.join(folder, module.folder))
     ]
     return (
         SENTENCE_TRANSFORMERS,
-        *(os.path.join(each.folder, CONFIG) for each in modules[1:]),
+        *(os.path.join(module.folder, CONFIG) for module in modules[1:]),
         *weights,
     )
 
@@ -254,29 +254,29 @@ def _read_index(folder: str, name: str) -> dict[str, str]:
 
 def tensor_shapes(folder: str, reference: str) -> dict[str, tuple[int, ...]]:
     """The shape of each tensor of a folder's weights, by the headers of the files."""
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     index, *parts = weight_files(folder)
     for name in parts or [index]:
         path = os.path.join(folder, name)
         for stored, shape in _file_shapes(path, reference).items():
             tensor = _current_name(stored)
-            if tensor in found:
+            if tensor in shapes:
                 raise PreflightError(
                     f"the weights of the checkpoint {reference} hold {tensor} twice: again in "
                     f"{path}"
                 )
-            found[tensor] = shape
+            shapes[tensor] = shape
     missing = [
         name
         for name in (_read_index(folder, index) if parts else ())
-        if _current_name(name) not in found
+        if _current_name(name) not in shapes
     ]
     if missing:
         raise PreflightError(
             f"{os.path.join(folder, index)} names {missing[0]}, which is not in its file: it "
             "belongs to other files. Copy the folder again"
         )
-    return found
+    return shapes
 
 
 def tensor_reader(folder: str) -> "Callable[[str], torch.Tensor]":
@@ -326,8 +326,8 @@ def _file_shapes(path: str, reference: str) -> dict[str, tuple[int, ...]]:
         if path.endswith(".safetensors"):
             with safe_open(path, framework="numpy") as file:
                 slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-                types = {name: each.get_dtype() for name, each in slices.items()}
-                shapes = {name: tuple(each.get_shape()) for name, each in slices.items()}
+                types = {name: tensor.get_dtype() for name, tensor in slices.items()}
+                shapes = {name: tuple(tensor.get_shape()) for name, tensor in slices.items()}
         else:
             import torch
 
@@ -354,8 +354,8 @@ def _file_shapes(path: str, reference: str) -> dict[str, tuple[int, ...]]:
 
 _Options = dict[str, Any]
 _TOKENIZER, _LENGTH = "tokenizer_config.json", "model_max_length"
-# How a model is loaded, what only training or generation needs, the side of padding, and keys that
-# are checked by themselves. Every kind of dropout is one more.
+# Keys of loading, of training and generation, of the side of padding, and keys that have a check of
+# their own. Every kind of dropout is one more.
 _CHANGES_NOTHING = (
     *("torch_dtype", "dtype", "attn_implementation", "device_map", "low_cpu_mem_usage"),
     *("use_cache", "trust_remote_code", "use_fast", "reference_compile", "problem_type"),
@@ -404,8 +404,8 @@ class Settings:
 
 
 class SavedLength(NamedTuple):
-    """The most tokens of an input in sentence-transformers, what says so, and whether that was
-    meant for this: the tokenizer's own is often that of the encoder's positions.
+    """The most tokens of an input in sentence-transformers, the file that says so, and whether it
+    was meant for this: the tokenizer's own is often the number of the encoder's positions.
     """
 
     tokens: float

@@ -90,8 +90,8 @@ def _downloaded(repository: str, revision: str | None, files: Sequence[str]) -> 
         patterns = [name for name in files if name not in (PICKLED, PICKLED_PARTS)]
         folder = snapshot_download(repository, revision=revision, allow_patterns=patterns)
         commit = Path(folder).name
-        found = first_format(os.listdir(folder))
-        if PICKLED in files and (found is None or found.startswith(PICKLED)):
+        weights = first_format(os.listdir(folder))
+        if PICKLED in files and (weights is None or weights.startswith(PICKLED)):
             folder = snapshot_download(repository, revision=commit, allow_patterns=list(files))
     except (OSError, ValueError) as error:
         at_revision = f" --revision {revision}" if revision else ""
@@ -134,11 +134,11 @@ def _copied(url: str, files: Sequence[str]) -> str:
 def _state(url: str, files: Sequence[str]) -> dict[str, RemoteFile]:
     """The files of a checkpoint at a store, each with its size and version there."""
     try:
-        found = remote_files(url)
+        remote = remote_files(url)
         names = {
             name
-            for name in found
-            if any(fnmatchcase(name, each) for each in _of_one_format(files, found))
+            for name in remote
+            if any(fnmatchcase(name, pattern) for pattern in _of_one_format(files, remote))
         }
         if SENTENCE_TRANSFORMERS in names:
             for folder in module_folders(storage.join(url, SENTENCE_TRANSFORMERS)):
@@ -146,16 +146,16 @@ def _state(url: str, files: Sequence[str]) -> dict[str, RemoteFile]:
                 of_module = {
                     f"{folder}/{name}": below[name] for name in set(MODULE_FILES) & below.keys()
                 }
-                found, names = found | of_module, names | of_module.keys()
+                remote, names = remote | of_module, names | of_module.keys()
     except OSError as error:
         raise PreflightError(f"cannot list the checkpoint {url}: {error}") from error
-    if not found:
+    if not remote:
         raise PreflightError(f"cannot list the checkpoint {url}: it does not exist. Check the URL")
-    return {name: found[name] for name in sorted(names)}
+    return {name: remote[name] for name in sorted(names)}
 
 
-def _of_one_format(files: Sequence[str], found: Collection[str]) -> list[str]:
+def _of_one_format(files: Sequence[str], names: Collection[str]) -> list[str]:
     """The files without weights in other formats than the one that is read."""
-    weights = first_format(found)
+    weights = first_format(names)
     others = {*PARTS.values(), *WEIGHTS} - {weights, PARTS.get(weights or "")}
     return [name for name in files if name not in others]

@@ -50,7 +50,7 @@ class Bm25Searcher:
                 (`jvm.start`).
             language: of the texts (`index.language`).
             expansion: `rm3` or `rocchio`, which need doc vectors. RM3 takes every term for
-                feedback, and for `en`, as Anserini does, only those of a to z and digits.
+                feedback, and for `en`, as Anserini does, only terms of a to z and digits.
         """
         self._folder = folder
         threads = usable_threads(threads)
@@ -77,7 +77,9 @@ class Bm25Searcher:
         hits = jvm.call(
             _search, self._key, queries, depth, max(self._batch_topics, _BATCH_HITS // depth)
         )
-        return self._tabulate([query.query_id for query in queries], [found[:k] for found in hits])
+        return self._tabulate(
+            [query.query_id for query in queries], [hits_of_query[:k] for hits_of_query in hits]
+        )
 
     def close(self) -> None:
         """Closes the index."""
@@ -92,16 +94,16 @@ class Bm25Searcher:
     def _tabulate(
         self, query_ids: Sequence[str], hits: Sequence[Sequence[Sequence[Any]]]
     ) -> pa.Table:
-        doc_ids = [[doc_id for doc_id, _ in found] for found in hits]
-        for query_id, found in zip(query_ids, doc_ids, strict=True):
-            if len(set(found)) != len(found):
+        doc_ids = [[doc_id for doc_id, _ in hits_of_query] for hits_of_query in hits]
+        for query_id, ids in zip(query_ids, doc_ids, strict=True):
+            if len(set(ids)) != len(ids):
                 raise DataError(
                     f"the index {self._folder} holds a doc_id twice: query_id {query_id!r} finds "
                     "it twice. A run names docs by id, so each must be unique: build the index "
                     "again"
                 )
         table = candidates_table(
-            query_ids, doc_ids, [[score for _, score in found] for found in hits]
+            query_ids, doc_ids, [[score for _, score in hits_of_query] for hits_of_query in hits]
         )
         if not np.isfinite(table["score"].to_numpy()).all():
             raise DataError(
@@ -177,8 +179,8 @@ def _search(key: int, topics: list[Topic], k: int, batch_topics: int) -> list[li
     hits: list[list[list[Any]]] = []
     for start in range(0, len(topics), batch_topics):
         batch = topics[start : start + batch_topics]
-        found = _search_batch(_searchers[key], batch, k)
-        hits += [found[topic.query_id] for topic in batch]
+        hits_of = _search_batch(_searchers[key], batch, k)
+        hits += [hits_of[topic.query_id] for topic in batch]
     return hits
 
 
@@ -192,12 +194,12 @@ def _search_batch(searcher: Any, topics: list[Topic], k: int) -> dict[str, list[
     # The last argument is the number of threads, which Anserini ignores: it takes as many as Java
     # has processors.
     try:
-        found = searcher.batch_search(texts, query_ids, k, 1)
+        results = searcher.batch_search(texts, query_ids, k, 1)
     except jnius.JavaException:
         _explain(searcher, topics, k)
         raise
     parsed: dict[str, list[list[Any]]] = json.loads(
-        _java()["writer"].writeValueAsBytes(found).tostring()
+        _java()["writer"].writeValueAsBytes(results).tostring()
     )
     return parsed
 

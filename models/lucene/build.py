@@ -3,7 +3,7 @@ at all.
 
 An update analyzes new and changed docs only: removed and changed ones are deleted, an index of the
 new and changed ones is added, and all segments are merged into one. The merge drops deleted docs
-from Lucene's statistics, so scores and ranking are those of an index that is built anew.
+from Lucene's statistics, so an index that is built anew gives the same scores and ranking.
 (Anserini's own `-append` loses the docs that an index holds.)
 """
 
@@ -106,7 +106,7 @@ def build_index(
             changed meanwhile.
         BeamrankError: Anserini failed, or the disk is full.
     """
-    # Where a link leads, so that it stays.
+    # The target of a link, so that the link stays.
     url = storage.resolved(url)
     base = Path(storage.parent(url)) / f".{storage.name(url)}"
     if storage.is_remote(url):
@@ -203,8 +203,8 @@ class _IndexedDocs:
         """Which docs are new or have a different text. bool[n]."""
         if not len(self._kept):
             return np.ones(len(batch.doc_ids), bool)
-        found = np.searchsorted(self._sorted, hashes64(batch.doc_ids))
-        rows = self._order[np.minimum(found, len(self._order) - 1)]
+        places = np.searchsorted(self._sorted, hashes64(batch.doc_ids))
+        rows = self._order[np.minimum(places, len(self._order) - 1)]
         same_id = pc.equal(self._ids.take(rows), pa.array(batch.doc_ids, pa.string())).to_numpy()
         same: npt.NDArray[np.bool_] = same_id & (self._text_hashes[rows] == hashes64(batch.texts))
         self._kept[rows[same]] = True
@@ -219,9 +219,7 @@ class _IndexedDocs:
 
 @dataclass(frozen=True)
 class _Build:
-    """The work in a folder, which takes the size of the corpus and about twice that of the
-    index.
-    """
+    """The work in a folder, which takes the size of the corpus and about twice the index."""
 
     corpus: CorpusConfig
     folder: Path
@@ -410,9 +408,9 @@ def _merge(folder: str, superseded: list[str], added: str | None) -> int:
     lucene = {name: jnius.autoclass(f"org.apache.lucene.{name}") for name in _CLASSES}
     paths = jnius.autoclass("java.nio.file.Paths")
     directories = [
-        lucene["store.FSDirectory"].open(paths.get(each))
-        for each in (folder, added)
-        if each is not None
+        lucene["store.FSDirectory"].open(paths.get(part))
+        for part in (folder, added)
+        if part is not None
     ]
     writer = lucene["index.IndexWriter"](directories[0], lucene["index.IndexWriterConfig"]())
     try:

@@ -161,14 +161,14 @@ class LocalIndex:
         if changed:
             raise RewrittenError(
                 f"the index {self.folder} changed while it was searched ({min(changed)} was "
-                "written, added or removed), so the hits may not be those of the plan's index. "
-                "Nothing was committed from this search, and finished shards are kept. Run the "
-                "same command again, which checks the index and resumes"
+                "written, added or removed), so the hits may come from another index than "
+                "the plan's. Nothing was committed from this search, and finished shards are kept. "
+                "Run the same command again, which checks the index and resumes"
             )
 
 
 def _read_local(folder: str) -> LocalIndex:
-    """Hashes Lucene's files in a local folder, except those that this machine hashed before in the
+    """Hashes Lucene's files in a local folder, except files that this machine hashed before in the
     present version.
     """
     record = str(cache_folder("hashed") / f"{sha256(folder.encode())[:SHORT]}.json")
@@ -184,11 +184,11 @@ def _read_local(folder: str) -> LocalIndex:
             hashed[name] = DigestedFile(url, *before[name])
         else:
             hashed[name] = digest_file(url)
-    found = {name: (file.version, file.sha256) for name, file in hashed.items()}
-    if found != before:
+    current = {name: (file.version, file.sha256) for name, file in hashed.items()}
+    if current != before:
         # Where the cache cannot be written, the files are hashed again next time.
         with suppress(OSError):
-            storage.replace(record, checked_json({"folder": folder, "files": found}))
+            storage.replace(record, checked_json({"folder": folder, "files": current}))
     files = {name: IndexFile(sizes[name], file.sha256) for name, file in hashed.items()}
     return LocalIndex(folder, files, hashed)
 
@@ -204,9 +204,9 @@ def local_index(url: str, index_digest: str) -> LocalIndex:
     """
     if storage.is_remote(url):
         return _local_copy(url, index_digest)
-    found = _read_local(storage.absolute(url))
-    _check_digest(url, found.files, index_digest)
-    return found
+    info = _read_local(storage.absolute(url))
+    _check_digest(url, info.files, index_digest)
+    return info
 
 
 def _local_copy(url: str, index_digest: str) -> LocalIndex:
@@ -218,11 +218,11 @@ def _local_copy(url: str, index_digest: str) -> LocalIndex:
 
     try:
         copy = fetched(CACHE_KIND, index_digest, fetch)
-        found = _read_local(str(copy))
-        if files_digest(found.files) != index_digest:
+        info = _read_local(str(copy))
+        if files_digest(info.files) != index_digest:
             discard(copy)
-            found = _read_local(str(fetched(CACHE_KIND, index_digest, fetch)))
-        return found
+            info = _read_local(str(fetched(CACHE_KIND, index_digest, fetch)))
+        return info
     except OSError as error:
         raise PreflightError(
             f"cannot copy the index {url} to {cache_folder(CACHE_KIND)}: {error}"
@@ -261,7 +261,7 @@ def read_written_info(url: str) -> IndexInfo | None:
     try:
         info = validated(_INFO, checked_values(storage.read_bytes(path)))
         if info.digest != files_digest(info.files):
-            raise ValueError("its digest is not that of its files")
+            raise ValueError("its digest does not fit its files")
     except FileNotFoundError:
         return None
     except ValueError as error:
@@ -284,8 +284,8 @@ def require_index(url: str) -> IndexInfo | None:
     if info is not None:
         for name, file in info.files.items():
             if sizes.get(name) != file.size_bytes:
-                found = f"has {sizes[name]} bytes" if name in sizes else "is missing"
-                raise _damaged(url, name, f"{found} where {file.size_bytes} bytes were written")
+                problem = f"has {sizes[name]} bytes" if name in sizes else "is missing"
+                raise _damaged(url, name, f"{problem} where {file.size_bytes} bytes were written")
     else:
         _require_foreign(url, sizes)
     return info
@@ -337,8 +337,8 @@ def _is_readable(url: str, name: str) -> bool:
 def read_index_info(url: str) -> IndexInfo:
     """The metadata of an index folder, local or remote.
 
-    The files of a local index are hashed, once on a machine. Those of a remote one are hashed when
-    they are copied; where beamrank did not build it, they are read here too, for the digest.
+    The files of a local index are hashed, once on a machine. Remote files are hashed when they are
+    copied; where beamrank did not build the index, they are read here too, for the digest.
     """
     info = require_index(url)
     if info is not None and storage.is_remote(url):
@@ -353,14 +353,14 @@ def read_index_info(url: str) -> IndexInfo:
     return info
 
 
-def find_damage(info: IndexInfo, found: Mapping[str, IndexFile]) -> Iterator[tuple[str, str]]:
-    """The names of files that differ from those that beamrank wrote, each with the difference."""
-    for name in sorted(info.files.keys() | found.keys()):
+def find_damage(info: IndexInfo, files: Mapping[str, IndexFile]) -> Iterator[tuple[str, str]]:
+    """The names of files that differ from what beamrank wrote, each with the difference."""
+    for name in sorted(info.files.keys() | files.keys()):
         if name not in info.files:
             yield name, "was not written with the index"
-        elif name not in found:
+        elif name not in files:
             yield name, "is missing"
-        elif found[name].sha256 != info.files[name].sha256:
+        elif files[name].sha256 != info.files[name].sha256:
             yield name, "does not hold the bytes that were written"
 
 
@@ -394,7 +394,7 @@ def check_kind(url: str, info: IndexInfo, kind: IndexKind) -> None:
     if info.corpus_digest is not None and info.language != kind.language:
         raise PreflightError(
             f"the index {url} was built with `index.language: {info.language}`, not "
-            f"{kind.language}: its terms are not those of the topics. {again}"
+            f"{kind.language}: the topics have other terms. {again}"
         )
     if kind.doc_vectors and not holds_doc_vectors(url, info.files):
         raise PreflightError(
@@ -422,9 +422,9 @@ def _other_corpus(url: str, info: IndexInfo, corpus_digest: str, text_rules: int
         )
     else:
         reason = (
-            f"was built from another corpus: its digest is {built_from[:SHORT]}, that of "
-            f"the configured corpus {corpus_digest[:SHORT]}. It would find docs that this corpus "
-            "does not have"
+            f"was built from another corpus: its digest is {built_from[:SHORT]}, and "
+            f"the configured corpus has {corpus_digest[:SHORT]}. It would find docs that this "
+            "corpus does not have"
         )
     return PreflightError(
         f"the index {url} {reason}. Give index.path another folder, set `index.update: true` to "

@@ -66,13 +66,13 @@ class JavaRuntime(NamedTuple):
     @property
     def library(self) -> Path:
         """The library that holds the virtual machine."""
-        found = _server_library(self.home)
-        if found is None:
+        library = _server_library(self.home)
+        if library is None:
             raise PreflightError(
                 f"the Java runtime {self.home} ({self.source}) has no lib/server/libjvm: "
                 "reinstall it"
             )
-        return found
+        return library
 
 
 def java_home() -> JavaRuntime:
@@ -133,8 +133,8 @@ def _release_version(home: Path) -> str | None:
         text = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    found = re.search(r'^JAVA_VERSION="(\d[^"]*)"', text, re.MULTILINE)
-    return found[1] if found else None
+    match = re.search(r'^JAVA_VERSION="(\d[^"]*)"', text, re.MULTILINE)
+    return match[1] if match else None
 
 
 def pyserini_folder() -> Path:

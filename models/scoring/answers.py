@@ -22,7 +22,7 @@ from models.scoring.engine import Prepared, Scores, StageCounts
 
 # Answers by key: a score, or what else a stage stores.
 Answers: TypeAlias = Mapping[bytes, Any]
-# Of a tokenized part, what `Contents` reads.
+# The columns of a tokenized part that `Contents` reads.
 CONTENTS = ("query_id", "query_digest", "doc_ids", "doc_digests", "doc_lengths", INSTRUCTION_DIGEST)
 
 _Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -30,7 +30,7 @@ _Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Contents:
-    """What the texts of a tokenized shard of q queries and c candidates contain.
+    """The texts of a tokenized shard of q queries and c candidates.
 
     Attributes:
         tokens: the shard's table, or its columns `CONTENTS`.
@@ -84,7 +84,7 @@ class Contents:
 
 
 class Cut(NamedTuple):
-    """What is cut from n docs: int64[n] their rows, where the cut begins, and its tokens."""
+    """The cuts of n docs: int64[n] their rows, where each cut begins, and its tokens."""
 
     docs: Lengths
     starts: Lengths
@@ -105,7 +105,7 @@ class Answered:
 
     @classmethod
     def of(cls, prepared: Prepared, find: Callable[[Sequence[bytes]], Answers] | None) -> Self:
-        """Looks up all n inputs: of those with the same token ids, one may have an answer. Without
+        """Looks up all n inputs: of inputs with the same token ids, one may have an answer. Without
         `find` there is none.
         """
         log_odds = np.full(len(prepared.inputs), np.nan, np.float32)

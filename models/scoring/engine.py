@@ -37,7 +37,7 @@ _Scored: TypeAlias = tuple[Rows, npt.NDArray[np.float32], int]
 class Scores:
     """A shard's log-odds, float32[n] in the order of the inputs, and their cost.
 
-    `reused` inferences were not made, since an earlier run has stored their log-odds.
+    `reused` inferences were not made, since an earlier plan has stored their log-odds.
     """
 
     log_odds: npt.NDArray[np.float32]
@@ -64,8 +64,8 @@ class StageCounts:
     `padded_tokens` are what went through the model, without and with padding. `truncated_queries`
     and `truncated_docs` (counted among the candidates) lost wordpieces to the truncation rule.
     `duplicate_inputs` were not scored again. `halvings` counts batches that had to be cut in two
-    because memory ran out. `reused` inferences were not made, since an earlier run has stored their
-    scores.
+    because memory ran out. `reused` inferences were not made, since an earlier plan has stored
+    their scores.
     """
 
     queries: int
@@ -93,9 +93,7 @@ class ScoringEngine:
         backend: str = "torch",
         kernel: str = "torch",
     ) -> None:
-        """Loads the checkpoint; arguments are those of `Backend`, and the most tokens of a
-        batch.
-        """
+        """Loads the checkpoint; arguments as for `Backend`, and the most tokens of a batch."""
         self.checkpoint = checkpoint
         self.token_budget = token_budget
         self._device = device
@@ -167,7 +165,9 @@ class ScoringEngine:
                 self._limit = min(self._limit, int(_KEPT_OF_A_LIMIT * tokens))
         middle = len(rows) // 2
         halves = (rows[:middle], rows[middle:])
-        return [each for half in halves for each in self._score_batch(parts, lengths, work, half)]
+        return [
+            scores for half in halves for scores in self._score_batch(parts, lengths, work, half)
+        ]
 
     def _check(self, inputs: PackedInputs) -> None:
         model, reference = self.checkpoint.architecture, self.checkpoint.reference

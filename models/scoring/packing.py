@@ -83,12 +83,12 @@ def choose_docs(tokens: pa.Table, received: Mapping[str, Sequence[str]]) -> Chos
     if foreign:
         raise DataError(f"query_id {min(foreign)!r} has scores and no tokens in its shard")
     ends = np.cumsum(shard.candidates).tolist()
-    found: list[tuple[int, int, int]] = []
+    chosen: list[tuple[int, int, int]] = []
     for query, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
         row_of = dict(zip(doc_ids[start:end], range(start, end), strict=True))
         wanted = enumerate(received.get(query_ids[query], ()))
-        found += [(row_of[doc_id], query, place) for place, doc_id in wanted if doc_id in row_of]
-    docs, queries, places = np.array(found, np.int64).reshape(-1, 3).T
+        chosen += [(row_of[doc_id], query, place) for place, doc_id in wanted if doc_id in row_of]
+    docs, queries, places = np.array(chosen, np.int64).reshape(-1, 3).T
     return ChosenDocs(shard, docs, queries, places, np.bincount(queries, minlength=len(query_ids)))
 
 
@@ -124,8 +124,10 @@ def number_texts(tokens: Tokens, starts: Lengths, kept: Lengths) -> Lengths:
     """int64[n] numbers of the texts `tokens[start : start + kept]`: equal where the texts are."""
     numbers = dict[bytes, int]()
     texts = zip(starts.tolist(), (starts + kept).tolist(), strict=True)
-    found = (numbers.setdefault(tokens[start:end].tobytes(), len(numbers)) for start, end in texts)
-    return np.fromiter(found, dtype=np.int64, count=len(starts))
+    numbered = (
+        numbers.setdefault(tokens[start:end].tobytes(), len(numbers)) for start, end in texts
+    )
+    return np.fromiter(numbered, dtype=np.int64, count=len(starts))
 
 
 def distinct(*keys: Lengths) -> tuple[Lengths, Lengths]:
@@ -191,12 +193,12 @@ def fill_blocks(rows: Lengths, block: int) -> list[Rows]:
     batches = []
     while waiting:
         room, chosen = max(block, next(iter(waiting))), []
-        for size, some in [*waiting.items()]:
+        for size, inputs in [*waiting.items()]:
             if fitting := room // size:
-                chosen.append(some[:fitting])
+                chosen.append(inputs[:fitting])
                 room -= size * len(chosen[-1])
-                waiting[size] = some[fitting:]
-        waiting = {size: some for size, some in waiting.items() if len(some)}
+                waiting[size] = inputs[fitting:]
+        waiting = {size: inputs for size, inputs in waiting.items() if len(inputs)}
         batches.append(np.concatenate(chosen))
     return batches
 

@@ -6,7 +6,7 @@ digests cover them. The others, such as the place of a model, can change without
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import lru_cache
@@ -209,11 +209,6 @@ class Stage(ABC):
         """
         return True
 
-    @property
-    def by_own_scores(self) -> Self:
-        """The stage as it ranks by the scores of its parts alone."""
-        return self
-
     def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:  # noqa: ARG002
         """The rankings of a shard after this stage (`beamrank.commit.stage.Stage`): by default
         those before it.
@@ -351,6 +346,11 @@ class Stage(ABC):
     def count(self, inputs: ShardInputs) -> int:
         """How many inferences `compute` makes, or a bound of them; none is made."""
         return self.cost(len(self.received(inputs)))
+
+    def allow(self, inferences: Callable[[], int]) -> None:  # noqa: B027
+        """Raises an error where a stage that `asks` may not make so many, which it need not count:
+        before its first shard, after reuse, and before an audit.
+        """
 
     def received(self, inputs: ShardInputs) -> dict[str, Sequence[str]]:
         """The docs of each query of a shard that this stage scores, best first: only docs that the

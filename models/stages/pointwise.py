@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,10 +60,6 @@ class Pointwise(Stage):
     def described(self) -> dict[str, Any]:
         return {"combine": self.combine and self.combine._asdict()}
 
-    @property
-    def by_own_scores(self) -> Self:
-        return replace(self, combine=None)
-
     def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:
         """The docs by the pooled scores of their segments, combined with those before."""
         assert before is not None
@@ -71,7 +67,7 @@ class Pointwise(Stage):
 
     def variants(self, depths: Depths) -> Variants | None:
         """Every depth."""
-        return depth_variants(self.k, depths, self.pooling, self.combine)
+        return depth_variants(self.k, depths, self.combine)
 
     def details(self, part: pa.Table, query_id: str) -> Mapping[str, Mapping[str, Any]]:
         """The score that was combined."""

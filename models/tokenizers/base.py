@@ -1,4 +1,4 @@
-"""What a tokenizer offers, and the column of tokens that it makes."""
+"""The interface of a tokenizer, and the column of tokens that it makes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class Tokenizer(Vocabulary, Protocol):
 
 @runtime_checkable
 class InstructedTokenizer(Tokenizer, Protocol):
-    """That of a model whose prompt can hold an instruction."""
+    """The tokenizer of a model whose prompt can hold an instruction."""
 
     def encode_instructions(self, texts: Sequence[str]) -> TokenColumn:
         """`encode` for whole instructions."""
@@ -86,16 +86,16 @@ def encode_in_slices(
     truncated: list[NDArray[np.bool_]] = [np.empty(0, np.bool_)]
     limit = max_tokens * _CHARS_PER_TOKEN
     heads = [_head(text, limit) for text in texts] if splits_at_spaces else texts
-    for some in _slices(heads):
-        slice_ids, slice_counts = encode(heads[some])
+    for part in _slices(heads):
+        slice_ids, slice_counts = encode(heads[part])
         short = [
             len(head) < len(text) and count <= max_tokens
-            for text, head, count in zip(texts[some], heads[some], slice_counts, strict=True)
+            for text, head, count in zip(texts[part], heads[part], slice_counts, strict=True)
         ]
         if any(short):
-            whole = zip(texts[some], heads[some], short, strict=True)
+            parts = zip(texts[part], heads[part], short, strict=True)
             slice_ids, slice_counts = encode(
-                [text if is_short else head for text, head, is_short in whole]
+                [text if is_short else head for text, head, is_short in parts]
             )
         kept = np.minimum(slice_counts, max_tokens)
         if kept.sum() < len(slice_ids):
@@ -113,7 +113,7 @@ def encode_in_slices(
 
 
 def _head(text: str, limit: int) -> str:
-    """About the first `limit` characters: those before a space that follows a letter or digit."""
+    """About the first `limit` characters, up to a space that follows a letter or digit."""
     end = len(text)
     if end > limit:
         end = text.rfind(" ", 0, limit)

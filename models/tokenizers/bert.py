@@ -1,9 +1,8 @@
 """BERT's tokenizer: texts to Arrow lists of token ids, exactly those that the checkpoints were
 trained on.
 
-The ids are those of Google's `FullTokenizer` as the `tokenizers` library computes them, with one
-exception: a special token in a text, such as `[SEP]`, is plain text, as it is for Google, and gives
-`[`, `sep`, `]`.
+The `tokenizers` library computes the ids of Google's `FullTokenizer`, with one exception: a special
+token in a text, such as `[SEP]`, is plain text, as it is for Google, and gives `[`, `sep`, `]`.
 
 BERT tokenizes each whitespace-separated word by itself, so the ids of a word are computed once and
 then looked up. It is 3 to 5 times as fast as the library, which matters for a large corpus such as
@@ -157,9 +156,7 @@ class BertTokenizer:
     def __init__(
         self, folder: str, library: Any, config: TokenizerConfig, named: Mapping[str, str]
     ) -> None:
-        """Makes it of the library's; settings and names in `config` and `named` override those of
-        its files.
-        """
+        """Makes it of the library's; `config` and `named` override what its files say."""
         model, normalizer = library.model, library.normalizer
         self.token_ids: dict[str, int] = library.get_vocab(with_added_tokens=False)
         tokens = {"unk": model.unk_token, "cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]"}
@@ -247,27 +244,27 @@ class BertTokenizer:
         pieces = _PIECES.findall(joined.lower() if self._lowercase else joined)
         rows = self._pieces.rows_of(pieces, len(pieces))
         lengths = self._pieces.lengths(rows)
-        # The last piece is a break: its row is that of all of them.
+        # The last piece is a break: all breaks have its row.
         breaks = rows == rows[-1:]
         return self._pieces.gather(rows, lengths), np.diff(np.cumsum(lengths)[breaks], prepend=0)
 
     def _compute_pieces(self, pieces: Sequence[str]) -> tuple[Ids, Lengths]:
         tokenize = self._model.tokenize
-        found = [
+        ids = [
             [] if piece == _BREAK else [token.id for token in tokenize(piece)] for piece in pieces
         ]
-        return np.fromiter(chain.from_iterable(found), self._dtype), np.fromiter(
-            map(len, found), np.int64, len(found)
+        return np.fromiter(chain.from_iterable(ids), self._dtype), np.fromiter(
+            map(len, ids), np.int64, len(ids)
         )
 
     def _compute_other(self, chunks: Sequence[str]) -> tuple[Ids, Lengths]:
         ids: list[Ids] = [np.empty(0, self._dtype)]
         lengths: list[Lengths] = [np.empty(0, np.int64)]
         for start in range(0, len(chunks), _CHUNKS_PER_CALL):
-            some = chunks[start : start + _CHUNKS_PER_CALL]
-            encoding = self._reference.encode(some, is_pretokenized=True, add_special_tokens=False)
+            batch = chunks[start : start + _CHUNKS_PER_CALL]
+            encoding = self._reference.encode(batch, is_pretokenized=True, add_special_tokens=False)
             ids.append(np.array(encoding.ids, self._dtype))
-            lengths.append(np.bincount(np.array(encoding.word_ids, np.int64), minlength=len(some)))
+            lengths.append(np.bincount(np.array(encoding.word_ids, np.int64), minlength=len(batch)))
         return np.concatenate(ids), np.concatenate(lengths)
 
 
@@ -298,14 +295,14 @@ def why_not_bert(tokenizer: Any, named: Mapping[str, str]) -> str | None:
     """Why a tokenizer of the library, whose files name these special tokens, is not plain BERT's;
     None if it is.
     """
-    for part, found, expected in (
+    for part, component, expected in (
         ("model", tokenizer.model, models.WordPiece),
         ("normalizer", tokenizer.normalizer, normalizers.BertNormalizer),
         ("pre-tokenizer", tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer),
     ):
-        if not isinstance(found, expected):
+        if not isinstance(component, expected):
             return (
-                f"its {part} is {'none' if found is None else type(found).__name__}, not "
+                f"its {part} is {'none' if component is None else type(component).__name__}, not "
                 f"{expected.__name__}"
             )
     if not tokenizer.normalizer.clean_text:

@@ -27,12 +27,12 @@ _VOCABULARIES = (
     "merges.txt",
 )
 _CHAT = "chat_template.jinja"
-# What no tokenizer can be made of alone.
+# Files that make no tokenizer alone.
 SETTINGS_FILES = (_SETTINGS, _MAP, _ADDED, _CHAT)
 TOKENIZER_FILES = (VOCABULARY, FAST, *SETTINGS_FILES, *_VOCABULARIES)
 MOST_BYTES = 1 << 28
 ROLES = ("unk", "cls", "sep", "pad", "mask", "bos", "eos")
-# The spellings of special tokens with a role, and the forms of those that language models are
+# The spellings of special tokens with a role, and the forms of the tokens that language models are
 # controlled with.
 _CONTROL = {"[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "<unk>", "<s>", "</s>", "<pad>", "<mask>"}
 _CONTROL_FORMS = re.compile(r"<\|.*\|>|<extra_id_\d+>", re.DOTALL)
@@ -100,7 +100,7 @@ class _ModelConfig:
 
 
 class TokenizerFiles:
-    """What the files of a folder say of its tokenizer.
+    """The files of a folder about its tokenizer.
 
     Attributes:
         config: tokenizer_config.json; config.json names its class where that does not.
@@ -146,7 +146,7 @@ class TokenizerFiles:
             raise PreflightError(f"cannot read the tokenizer {self.url}: {error}") from error
 
     def has(self, *names: str) -> list[str]:
-        """Which of these files there are."""
+        """The names of the files that exist."""
         return [name for name in names if storage.exists(storage.join(self.folder, name))]
 
     @property

@@ -86,8 +86,8 @@ def own_layout(
         return None
     else:
         special = load_tokenizer(folder).special
-    own = pair_layout(folder, reference, reads_types)
-    return None if own == _pair(family, special) else own
+    layout = pair_layout(folder, reference, reads_types)
+    return None if layout == _pair(family, special) else layout
 
 
 def _is_plain_bert(files: TokenizerFiles, family: FamilyLayout) -> bool:
@@ -105,7 +105,7 @@ def pair_layout(folder: str, reference: str, reads_types: bool | None) -> InputT
     tokenizer = load_fast(folder, reference)
     files, name = TokenizerFiles(folder), type(tokenizer).__name__
     typed = reads_types is not False and _TYPES in tokenizer.model_input_names
-    own, fast = _library_pair(tokenizer.backend_tokenizer, typed), files.read_fast()
+    layout, fast = _library_pair(tokenizer.backend_tokenizer, typed), files.read_fast()
     stated = None if fast is None else fast[0]
     problem = ""
     if reads_types and not typed and _leaves_types_open(files.config, tokenizer):
@@ -126,7 +126,7 @@ def pair_layout(folder: str, reference: str, reads_types: bool | None) -> InputT
     elif (
         stated is not None
         and stated.post_processor is not None
-        and _library_pair(stated, typed) != own
+        and _library_pair(stated, typed) != layout
     ):
         problem = (
             f"contradicts itself: its class, {name} of transformers, lays a pair out otherwise "
@@ -135,9 +135,11 @@ def pair_layout(folder: str, reference: str, reads_types: bool | None) -> InputT
             "right, else save the tokenizer again "
             "(`AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)`)"
         )
-    elif isinstance(own, InputTemplate):
-        return own
-    problem = problem or f"{own}, so beamrank does not know the input that its model was trained on"
+    elif isinstance(layout, InputTemplate):
+        return layout
+    problem = (
+        problem or f"{layout}, so beamrank does not know the input that its model was trained on"
+    )
     raise PreflightError(
         f"the tokenizer of the checkpoint {reference} {problem}", kind="unknown-layout"
     )

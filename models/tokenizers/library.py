@@ -5,7 +5,7 @@ The library finds special tokens in a text by their spelling, and a document cou
 segment or speak for a model's user. Its `encode_special_tokens` stops that search, but a model may
 still know the spelling as a piece of its vocabulary: a Unigram model takes `</s>` for the best
 piece of all. So special tokens get names here that no text can reach, in the vocabulary and among
-the added tokens. Their ids stay, and so do those of all other text. Special tokens without a role
+the added tokens. Their ids stay, and so do the ids of all other text. Special tokens without a role
 in an input were added for texts, and are found there, as in transformers.
 """
 
@@ -43,7 +43,7 @@ from models.tokenizers.files import (
     is_control,
 )
 
-# What tokenizers call the special tokens of an input where no file names them.
+# The usual special tokens of an input, where no file names them.
 _USUAL = {"cls": ("[CLS]", "<s>"), "sep": ("[SEP]", "</s>"), "pad": ("[PAD]", "<pad>")}
 # Pre-tokenizers that split at spaces, and the setting without which they do not.
 _SPLITTERS = {
@@ -54,8 +54,7 @@ _SPLITTERS = {
 }
 _SPLITTERS |= {"Metaspace": "split"}
 _SPACES = " {2,}"
-# The classes of transformers whose add_prefix_space replaces that of tokenizer.json; by default it
-# is off.
+# The classes of transformers whose add_prefix_space, by default off, replaces tokenizer.json's.
 _SET_PREFIX_SPACE = (
     "RobertaTokenizer",
     "BartTokenizer",
@@ -104,16 +103,16 @@ def load_with_transformers(folder: str, reference: str | None = None) -> Any:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     # The errors of damaged files are of any type.
     except Exception as error:
-        found = f"{type(error).__name__}: {error!s:.400}"
+        problem = f"{type(error).__name__}: {error!s:.400}"
         if _has_fast(folder):
             name = reference or folder
             raise PreflightError(
-                f"transformers cannot load the tokenizer of the checkpoint {name}: {found}",
+                f"transformers cannot load the tokenizer of the checkpoint {name}: {problem}",
                 kind="tokenizer",
             ) from error
         raise PreflightError(
             f"{folder} has no {FAST}, and transformers cannot make one of its other files: "
-            f"{found}; {_ADVICE}",
+            f"{problem}; {_ADVICE}",
             kind="no-tokenizer",
         ) from error
 
@@ -127,7 +126,7 @@ def load_fast(folder: str, reference: str | None = None) -> Any:
         raise PreflightError(
             f"{refusal} is Python code without a counterpart in the tokenizers library: "
             + (
-                f"the {FAST} is that of another tokenizer. Give the checkpoint its own"
+                f"the {FAST} belongs to another tokenizer. Give the checkpoint its own"
                 if fast
                 else _ADVICE
             ),
@@ -141,12 +140,12 @@ def load_fast(folder: str, reference: str | None = None) -> Any:
     missing = [name for name in needed if not os.path.isfile(os.path.join(folder, name))]
     # transformers makes a tokenizer without words where it finds none.
     if missing or tokenizer.vocab_size <= len(tokenizer.all_special_ids):
-        found = (
+        problem = (
             f"lacks {' and '.join(missing)}"
             if missing
             else f"has no words in {' and '.join(needed) or FAST}"
         )
-        raise PreflightError(f"{refusal} {found}: {_ADVICE}", kind="no-tokenizer")
+        raise PreflightError(f"{refusal} {problem}: {_ADVICE}", kind="no-tokenizer")
     return tokenizer
 
 
@@ -242,7 +241,7 @@ class LibraryTokenizer:
             _check_spelling(
                 source,
                 self._library,
-                {each: token for each, token in control.items() if each != unknown},
+                {name: token for name, token in control.items() if name != unknown},
             )
         except PreflightError:
             raise
@@ -273,9 +272,9 @@ class LibraryTokenizer:
         except TypeError:
             check_unicode(texts)
             raise
-        found = [encoding.ids for encoding in encodings]
-        return np.fromiter(chain.from_iterable(found), self._dtype), np.fromiter(
-            map(len, found), np.int64, len(found)
+        ids = [encoding.ids for encoding in encodings]
+        return np.fromiter(chain.from_iterable(ids), self._dtype), np.fromiter(
+            map(len, ids), np.int64, len(ids)
         )
 
 
@@ -283,7 +282,7 @@ def check_prefix_space(folder: str) -> None:
     """Raises PreflightError where a byte-level tokenizer's class puts a space before a text, and
     its file does not.
 
-    Or the other way round: the class takes the setting of tokenizer_config.json and not that of
+    Or the other way round: the class takes the setting of tokenizer_config.json, not of
     tokenizer.json.
     """
     files = TokenizerFiles(folder)
@@ -303,15 +302,15 @@ def check_prefix_space(folder: str) -> None:
 
 def special_ids(source: str, original: Any, named: Mapping[str, str]) -> SpecialTokens:
     """The special tokens of a tokenizer of the library; arguments as for `LibraryTokenizer`."""
-    found = _by_role(source, original, named).values()
+    tokens = _by_role(source, original, named).values()
     cls_id, sep_id, pad_id = (
-        NO_TOKEN if token is None else original.token_to_id(token) for token in found
+        NO_TOKEN if token is None else original.token_to_id(token) for token in tokens
     )
     return SpecialTokens(cls_id, sep_id, pad_id)
 
 
 def _by_role(source: str, original: Any, named: Mapping[str, str]) -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
+    tokens: dict[str, str | None] = {}
     for role, usual in _USUAL.items():
         token = named.get(role)
         if token is not None and original.token_to_id(token) is None:
@@ -319,10 +318,10 @@ def _by_role(source: str, original: Any, named: Mapping[str, str]) -> dict[str, 
                 f"{source}: the vocabulary has no {token!r}, its {role}_token: give the "
                 "checkpoint the tokenizer that its model was trained with"
             )
-        found[role] = token or next(
-            (each for each in usual if original.token_to_id(each) is not None), None
+        tokens[role] = token or next(
+            (default for default in usual if original.token_to_id(default) is not None), None
         )
-    return found
+    return tokens
 
 
 _UNKNOWN: dict[str, Any] = {"type": None}
@@ -333,7 +332,7 @@ def _splits_at_spaces(definition: Mapping[str, Any]) -> bool:
     if any(" " in token["content"].lstrip() for token in definition["added_tokens"]):
         return False
     normalizers = list(_parts(definition.get("normalizer"), "normalizers"))
-    replaced = [each["pattern"] for each in normalizers if "pattern" in each]
+    replaced = [normalizer["pattern"] for normalizer in normalizers if "pattern" in normalizer]
     if _UNKNOWN in normalizers or any(
         " " in pattern.get("String", "") or pattern.get("Regex", _SPACES) != _SPACES
         for pattern in replaced
@@ -348,7 +347,7 @@ def _parts(part: Any, key: str) -> Iterator[Any]:
     if not isinstance(part, dict) or "type" not in part:
         yield from () if part is None else (_UNKNOWN,)
     elif part["type"] == "Sequence":
-        yield from chain.from_iterable(_parts(each, key) for each in part[key])
+        yield from chain.from_iterable(_parts(member, key) for member in part[key])
     else:
         yield part
 

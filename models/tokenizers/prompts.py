@@ -1,9 +1,9 @@
 """Prompts: the fixed text that a template in Jinja puts around the texts of an input.
 
 Texts are tokenized long before they meet, so the template is rendered with marks in their places
-and cut there. What stands directly beside a text is tokenized with it as far as a token could
-cross the border. A template that changes texts, or whose pieces do not have the ids of the whole,
-is refused.
+and cut there. The pieces directly beside a text are tokenized with it as far as a token could cross
+the border. A template that changes texts, or whose pieces do not have the ids of the whole, is
+refused.
 """
 
 import re
@@ -26,7 +26,7 @@ _INSTRUCTION, _QUERY = "instruction", "query"
 _TEXTS_OF = {len(names): names for names in INPUT_TEXTS.values()}
 # The roles that sentence-transformers gives texts in a chat.
 _ROLES = {_INSTRUCTION: "system", _QUERY: "query", "doc": "document"}
-# What a template may change: cases, markup, white space, code, the end of a long text.
+# Texts that a template may change: cases, markup, white space, code, the end of a long text.
 _CHANGED = (
     "Is THIS <b>1</b> & 'that'?",
     " a\tb \n",
@@ -35,10 +35,10 @@ _CHANGED = (
 )
 # Texts whose ends a token could join to a prompt; white space there is read as in the whole where
 # the tokenizer allows it.
-_EDGES = tuple(f"{each}x 5{each}" for each in (*string.punctuation, *"aZ5é北ア。？！»”…🙂"))
+_EDGES = tuple(f"{char}x 5{char}" for char in (*string.punctuation, *"aZ5é北ア。？！»”…🙂"))
 _SPACED = (*_EDGES, " x ", "\nx\n", "\tx ")
 _MARKS = ("\ue000", "\ue001", "\ue002", "\ue003")
-# What sentence-transformers takes for a template that gets each text in a list of parts.
+# The sign, for sentence-transformers, of a template that gets each text in a list of parts.
 _STRUCTURED = re.compile(r"content\[0\]|message\.content\[|\.type|['\"]type['\"]")
 # How many characters from a text its border can be.
 _NEAR = 64
@@ -47,7 +47,8 @@ _WHOLE = 1 << 20
 
 
 class Joins(NamedTuple):
-    """What a prompt has directly before and after each kind of text and is tokenized with it.
+    """The pieces of a prompt directly before and after each kind of text that are tokenized with
+    it.
 
     `stripped` is whether texts lose the white space at their ends.
     """
@@ -145,10 +146,10 @@ class PromptTemplate:
 
     @cached_property
     def _template(self) -> str:
-        found: str = self.text or self._tokenizer.get_chat_template()
-        if "strftime_now" in found:
+        template: str = self.text or self._tokenizer.get_chat_template()
+        if "strftime_now" in template:
             raise self._refusal("holds the date (strftime_now), so scores change with the day")
-        return found
+        return template
 
     def _render(self, texts: Mapping[str, str]) -> str:
         is_structured = self.form == "structured" or (
@@ -168,7 +169,7 @@ class PromptTemplate:
             rendered: str = self._tokenizer.apply_chat_template(
                 messages, chat_template=self._template, tokenize=False, **texts
             )
-        # Jinja's errors, and those of what a template calls.
+        # Jinja's errors, and errors of functions that a template calls.
         except Exception as error:
             problem = f"cannot be rendered: {type(error).__name__}: {error!s:.300}"
             raise self._refusal(problem) from error
@@ -217,44 +218,47 @@ class PromptTemplate:
         """Moves what a token could join to a text from the fixed text to the text."""
         encode = _encoder(self.folder)
         for texts in (_SPACED, _EDGES):
-            wholes = encode(text.join(parts) for text in texts)
-            borders = list(_borders(parts, texts, wholes, encode))
+            encoded = encode(text.join(parts) for text in texts)
+            borders = list(_borders(parts, texts, encoded, encode))
             before = [part[last:] for part, (_, last) in zip(parts, borders, strict=True)]
             after = [part[:first] for part, (first, _) in zip(parts, borders, strict=True)]
             joins = dict(zip(names, zip(before, after[1:], strict=False), strict=True))
             of_docs, of_instruction = joins[names[-1]], joins.get(_INSTRUCTION, ("", ""))
-            found = Joins(joins[_QUERY], of_docs, of_instruction, stripped)
-            cut = (part[slice(*each)] for part, each in zip(parts, borders, strict=True))
+            template_joins = Joins(joins[_QUERY], of_docs, of_instruction, stripped)
+            cut = (part[slice(*border)] for part, border in zip(parts, borders, strict=True))
             start, *ends = map(tuple, encode(cut))
             # The batches have no padding, so its id does not matter.
             template = InputTemplate(start, tuple(ends), (0,) * len(ends), 0)
-            if _assembled(template, PromptTokenizer(self.folder, found), names, texts) == wholes:
-                return Prompt(template, found)
+            if (
+                _assembled(template, PromptTokenizer(self.folder, template_joins), names, texts)
+                == encoded
+            ):
+                return Prompt(template, template_joins)
         raise self._refusal("has no border between a text and what is beside it in all tokens")
 
 
 def _borders(
     parts: Sequence[str],
     texts: Sequence[str],
-    wholes: Sequence[list[int]],
+    encoded: Sequence[list[int]],
     encode: Callable[[Iterable[str]], list[list[int]]],
 ) -> Iterator[tuple[int, int]]:
-    """Where the fixed text of each part begins and ends: no token crosses these places."""
+    """The places where the fixed text of each part begins and ends: no token crosses them."""
 
     def is_safe(number: int, place: int) -> bool:
         left, right = [*parts[:number], parts[number][:place]], parts[number][place:]
         lefts = encode(text.join(left) for text in texts)
         rights = encode(text.join([right, *parts[number + 1 :]]) for text in texts)
-        return [one + two for one, two in zip(lefts, rights, strict=True)] == wholes
+        return [one + two for one, two in zip(lefts, rights, strict=True)] == encoded
 
     for number, part in enumerate(parts):
         near = range(min(len(part), _NEAR) + 1)
         first, last = 0, len(part)
         if number > 0:
-            first = next((each for each in near if is_safe(number, each)), 0)
+            first = next((place for place in near if is_safe(number, place)), 0)
         if number < len(parts) - 1:
-            backwards = (len(part) - each for each in near)
-            last = next((each for each in backwards if is_safe(number, each)), last)
+            backwards = (len(part) - place for place in near)
+            last = next((place for place in backwards if is_safe(number, place)), last)
         yield first, max(first, last)
 
 
@@ -263,7 +267,8 @@ def _encoder(folder: str) -> Callable[[Iterable[str]], list[list[int]]]:
     library.no_truncation()
     library.no_padding()
     return lambda texts: [
-        each.ids for each in library.encode_batch_fast(list(texts), add_special_tokens=False)
+        encoding.ids
+        for encoding in library.encode_batch_fast(list(texts), add_special_tokens=False)
     ]
 
 

@@ -47,7 +47,7 @@ def write_card(session: Session, state: TrainState, command: str) -> None:
         head=yaml.safe_dump({key: value for key, value in head.items() if value}, sort_keys=False),
         name=storage.name(config.output),
         sizes=session.model.config,
-        parameters=sum(each.numel() for each in session.model.parameters()),
+        parameters=sum(parameter.numel() for parameter in session.model.parameters()),
         version=__version__,
         command=command,
         start=_start(session),

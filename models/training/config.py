@@ -75,7 +75,7 @@ class DataConfig(Section):
     def _check_source(self) -> Self:
         if self.triples is None:
             return self
-        if any(each is not None for each in (self.qrels, self.run, self.teacher)):
+        if any(value is not None for value in (self.qrels, self.run, self.teacher)):
             raise ValueError("give either `triples`, or qrels, run and teacher, not both")
         if (self.corpus is None) != (self.topics is None):
             raise ValueError(
@@ -268,8 +268,8 @@ class TrainConfig(Section):
     its own.
     """
     labels: Literal[1, 2] | None = None
-    """Logits of the head; default: those of the trained head of `start`, without one 2. Another
-    number than its head has makes the head new."""
+    """Logits of the head; default: as many as the trained head of `start` has, without one 2.
+    Another number than its head has makes the head new."""
     weights: Literal["float32", "float16"] = "float32"
     """The dtype that is written; `float16` needs half the space."""
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
@@ -343,7 +343,7 @@ def load_train_config(
     """Reads a YAML configuration over the recipe that it names; relative paths in it are relative
     to its folder.
 
-    `output` replaces that of the configuration, relative to the current folder.
+    `output`, relative to the current folder, replaces the key of the configuration.
     """
     refuse_credentials(output or "", "--output")
     document = with_recipe(read_document(path, TrainConfig, overrides), kind)
@@ -386,7 +386,7 @@ def _check_kind(config: TrainConfig, kind: Kind, path: str) -> None:
             f"{'' if tcp else '`triples`, or '}{', '.join(needed)} ({', '.join(missing)} missing)"
         )
         raise ConfigError(f"{path}: data: there is nothing to train on: give {choice}")
-    if tcp and any(each is not None for each in (config.dev, data.topics, data.qrels, data.run)):
+    if tcp and any(value is not None for value in (config.dev, data.topics, data.qrels, data.run)):
         raise ConfigError(
             f"{path}: tcp reads only a corpus: remove `dev` and, under `data`, everything but "
             "`corpus`"
@@ -431,9 +431,9 @@ def with_recipe(document: dict[str, Any], kind: str) -> dict[str, Any]:
         recipe.pop("sampling", None)
     if document.get("dev") is None:
         recipe.pop("dev", None)
-    own = document.get("optimizer")
+    optimizer = document.get("optimizer")
     for one, other in _ALTERNATIVES:
-        if isinstance(own, dict) and (one in own or other in own):
+        if isinstance(optimizer, dict) and (one in optimizer or other in optimizer):
             recipe.get("optimizer", {}).pop(one, None)
             recipe.get("optimizer", {}).pop(other, None)
     return _merged(recipe, document)
@@ -445,7 +445,7 @@ def _of_kind(value: Any, kind: str) -> Any:
         return value
     if "mono" in value:
         return value[kind]
-    return {key: _of_kind(each, kind) for key, each in value.items()}
+    return {key: _of_kind(choice, kind) for key, choice in value.items()}
 
 
 def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

@@ -60,9 +60,7 @@ class DevSet:
         return self._value(doc_orders(rank_candidates(self.candidates)))
 
     def sees_order(self) -> bool:
-        """Whether the measure of some order of the first candidates differs from that of
-        another.
-        """
+        """Whether two orders of the first candidates can differ in the measure."""
         best, worst = [], []
         for query_id, doc_ids in doc_orders(rank_candidates(self.candidates)):
             levels, tail = self.qrels.relevance[query_id], doc_ids[self.k :]
@@ -81,9 +79,9 @@ class DevSet:
         reranker = Reranker(
             folder, self.kind, device=device, threads=threads, **self.limits._asdict()
         )
-        own = parse_stage({self.kind: {"checkpoint": folder, "k": self.k}})
+        stage = parse_stage({self.kind: {"checkpoint": folder, "k": self.k}})
         tables = {FIRST: self.candidates, tokens_name(reranker): self.tokens}
-        (rankings,) = Cascade.of([own], {own.name: reranker}).rankings(tables)
+        (rankings,) = Cascade.of([stage], {stage.name: reranker}).rankings(tables)
         return rankings
 
     def evaluate(self, rankings: Rankings, measures: Sequence[str]) -> Evaluation:
@@ -98,8 +96,8 @@ class DevSet:
 def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind: Kind) -> DevSet:
     """Reads and tokenizes a dev run.
 
-    The measure is over its judged topics, those without candidates included; with `max_topics`,
-    over the first of those that have candidates.
+    The measure is over its judged topics, also without candidates; with `max_topics`, over the
+    first topics that have candidates.
     """
     corpus = dev.corpus or config.data.corpus
     assert corpus is not None
@@ -150,7 +148,10 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
             texts,
             max_doc_tokens(limits.max_length * config.inputs_per_passage),
         ),
-        qrels=Qrels(Judgments.of({each: judged.relevance[each] for each in queries}), judged.notes),
+        qrels=Qrels(
+            Judgments.of({query_id: judged.relevance[query_id] for query_id in queries}),
+            judged.notes,
+        ),
         queries=queries,
         limits=limits,
         # Ties are by rank here.
@@ -172,7 +173,7 @@ def rank_held_out(dev: DevSet, output: str, device: str) -> Rankings:
 
 
 def _merged(mappings: Sequence[Mapping[str, _Value]]) -> dict[str, _Value]:
-    merged = {query_id: value for each in mappings for query_id, value in each.items()}
+    merged = {query_id: value for mapping in mappings for query_id, value in mapping.items()}
     return dict(sorted(merged.items(), key=lambda item: item[0]))
 
 
@@ -194,8 +195,8 @@ def write_pooled(folds: Sequence[tuple[DevSet, Rankings]], output: str) -> Table
     rows: list[list[Cell]] = []
     for name, (qrels, *both) in zip(names, parts, strict=True):
         for kind, rankings in zip(("reranked", "given"), both, strict=True):
-            found = evaluate(doc_orders(rankings), qrels, measures)
-            rows.append([f"{name}, {kind}", len(found.per_query), *found.means.values()])
+            evaluation = evaluate(doc_orders(rankings), qrels, measures)
+            rows.append([f"{name}, {kind}", len(evaluation.per_query), *evaluation.means.values()])
     return Table(
         [Column("topics"), Column("count", COUNT), *(Column(name, MEAN) for name in measures)], rows
     )

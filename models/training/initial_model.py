@@ -51,8 +51,8 @@ from models.training.data.pretraining import NOT_PREDICTED
 
 _TYPES = "embeddings.token_type_embeddings.weight"
 _NEW = ("classifier.weight", "classifier.bias", "pooler.dense.weight", "pooler.dense.bias", _TYPES)
-# What pre-training leaves for other trainings, and heads that another training than that of the
-# start needs.
+# Weights that pre-training leaves for other trainings, and heads for other trainings than the
+# start's.
 _LEARNED_BEFORE = {
     "bert.embeddings.token_type_embeddings.": "table of token types",
     "bert.pooler.": "pooler",
@@ -161,7 +161,7 @@ class Start:
             return ()
         keep = f"; labels: {self.labels} keeps it" if self.labels in _LABELS else ""
         return (
-            f"the head is new: that of {self.reference} has {counted(self.labels, 'label')}, not "
+            f"the head is new: {self.reference} has {counted(self.labels, 'label')}, not "
             f"{labels}{keep}",
         )
 
@@ -182,8 +182,8 @@ class Start:
     ) -> BertForPreTraining:
         """BERT with its pre-training heads, float32.
 
-        The head of an objective that is not trained is frozen, and the pooler with that of
-        `next_sentence`: several processes would wait for their gradients.
+        The head of an objective that is not trained is frozen, and with `next_sentence` the pooler:
+        several processes would wait for their gradients.
         """
         model = self._fitting(BertForPreTraining, self._configured(2, dropout))
         for name, parameter in model.named_parameters():
@@ -199,9 +199,9 @@ class Start:
             return _initialized(architecture(config))
         _silence_transformers()
         model: _Model
-        found: dict[str, Any]
+        loading: dict[str, Any]
         try:
-            model, found = architecture.from_pretrained(
+            model, loading = architecture.from_pretrained(
                 self.folder,
                 config=config,
                 dtype=torch.float32,
@@ -211,7 +211,7 @@ class Start:
         # ImportError: of weights that only another library reads, such as quantized ones.
         except (OSError, ValueError, RuntimeError, ImportError) as error:
             raise PreflightError(f"cannot load the model {self.reference}: {error}") from error
-        self.warnings = (*self._own_warnings, *_weight_warnings(self.reference, found))
+        self.warnings = (*self._own_warnings, *_weight_warnings(self.reference, loading))
         return model
 
 
@@ -285,26 +285,28 @@ def _check_weights(files: ModelFiles, sizes: Shapes) -> int | None:
     """Compares the encoder's weights with the sizes of a configuration; returns the token types
     that they have.
     """
-    found = files.tensors
-    prefix = "" if f"{BERT.names['words']}.weight" in found else BERT.prefix
+    tensors = files.tensors
+    prefix = "" if f"{BERT.names['words']}.weight" in tensors else BERT.prefix
     expected = {
         name.removeprefix("" if prefix else BERT.prefix): size for name, size in sizes.items()
     }
     check_tensors(files, {name: size for name, size in expected.items() if not name.endswith(_NEW)})
     refuse_unread(files, expected, BERT.roots(prefix))
-    return next(iter(found.get(f"{prefix}{_TYPES}", ())), None)
+    return next(iter(tensors.get(f"{prefix}{_TYPES}", ())), None)
 
 
-def _weight_warnings(reference: str, found: Mapping[str, Any]) -> list[str]:
+def _weight_warnings(reference: str, loading: Mapping[str, Any]) -> list[str]:
     """Lines about parts of a loaded model that are new without being a head of the task, and
     tensors not in it.
     """
     new = [
         f"the {what} is new: {reference} has none"
         for prefix, what in _LEARNED_BEFORE.items()
-        if any(name.startswith(prefix) for name in found["missing_keys"])
+        if any(name.startswith(prefix) for name in loading["missing_keys"])
     ]
-    unused = sorted(name for name in found["unexpected_keys"] if not name.startswith(_OTHER_HEADS))
+    unused = sorted(
+        name for name in loading["unexpected_keys"] if not name.startswith(_OTHER_HEADS)
+    )
     if not unused:
         return new
     return [

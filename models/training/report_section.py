@@ -1,5 +1,5 @@
-"""What `beamrank train` leaves of a training, and the section of a report about it: figure 1 of
-monoBERT's paper.
+"""The files that `beamrank train` leaves of a training, and the section of a report about it:
+figure 1 of monoBERT's paper.
 """
 
 import csv
@@ -175,12 +175,15 @@ def training_curves(trainings: Sequence[Training], measure: str, inputs: str) ->
     with figure() as (axes, content):
         from matplotlib.ticker import LogLocator, NullFormatter
 
-        for each in trainings:
+        for training in trainings:
             axes.plot(
-                each.inputs(each.dev), [row.value for row in each.dev], marker=".", label=each.name
+                training.inputs(training.dev),
+                [row.value for row in training.dev],
+                marker=".",
+                label=training.name,
             )
         for given in dict.fromkeys(
-            each.record.given for each in trainings if each.record.given is not None
+            training.record.given for training in trainings if training.record.given is not None
         ):
             axes.axhline(
                 given, linestyle="--", color="tab:gray", linewidth=1, label=f"as given: {given:.4f}"
@@ -198,17 +201,21 @@ def training_curves(trainings: Sequence[Training], measure: str, inputs: str) ->
 def learning_curves(trainings: Sequence[Training], *, dev: bool = False) -> bytes:
     """The loss of each training, smoothed, above its learning rate, and with `dev` its measure."""
     with figure(panels=2 + dev, height=5.9 + 2 * dev) as (axes, content):
-        for each in trainings:
-            steps = [row.step for row in each.steps]
+        for training in trainings:
+            steps = [row.step for row in training.steps]
             axes[0].plot(
-                steps, smoothed(np.array([row.value for row in each.steps])), label=each.name
+                steps,
+                smoothed(np.array([row.value for row in training.steps])),
+                label=training.name,
             )
-            axes[1].plot(steps, [row.learning_rate for row in each.steps])
+            axes[1].plot(steps, [row.learning_rate for row in training.steps])
             if dev:
                 axes[2].plot(
-                    [row.step for row in each.dev], [row.value for row in each.dev], marker="."
+                    [row.step for row in training.dev],
+                    [row.value for row in training.dev],
+                    marker=".",
                 )
-                axes[2].set(ylabel=f"dev {each.record.measure}")
+                axes[2].set(ylabel=f"dev {training.record.measure}")
         axes[0].set(ylabel="loss")
         axes[1].set(ylabel="learning rate")
         axes[-1].set(xlabel="step")
@@ -224,33 +231,37 @@ def training_blocks(report: Report) -> Sequence[Block]:
     trainings = [replace(read_training(folder), name=name) for folder, name in names.items()]
     if not trainings:
         return []
-    pairs = "pairs" if {each.record.kind for each in trainings} == {"mono"} else "inputs"
-    found: list[Block] = [TableBlock("Trainings", _table(trainings), exported=True)]
+    pairs = "pairs" if {training.record.kind for training in trainings} == {"mono"} else "inputs"
+    blocks: list[Block] = [TableBlock("Trainings", _table(trainings), exported=True)]
     for number, measure in enumerate(
-        dict.fromkeys(each.record.measure for each in trainings if each.dev), 1
+        dict.fromkeys(training.record.measure for training in trainings if training.dev), 1
     ):
-        ours = [each for each in trainings if each.dev and each.record.measure == measure]
+        ours = [
+            training
+            for training in trainings
+            if training.dev and training.record.measure == measure
+        ]
         caption = (
             f"{measure} of the dev run against training {pairs}; dashed: the run before it "
             "is re-ranked"
         )
-        found.append(
+        blocks.append(
             Picture(
                 f"training-{number}",
                 caption,
                 training_curves(ours, str(measure), f"training {pairs}"),
             )
         )
-    unmeasured = [each.name for each in trainings if not each.dev]
+    unmeasured = [training.name for training in trainings if not training.dev]
     if unmeasured:
-        found.append(Paragraph(f"Without a measurement of a dev run: {', '.join(unmeasured)}."))
-    learning = [each for each in trainings if each.steps]
+        blocks.append(Paragraph(f"Without a measurement of a dev run: {', '.join(unmeasured)}."))
+    learning = [training for training in trainings if training.steps]
     if learning:
         caption = (
             "Loss (the mean over the last fiftieth of the steps) and learning rate of each step"
         )
-        found.append(Picture("learning", caption, learning_curves(learning)))
-    return found
+        blocks.append(Picture("learning", caption, learning_curves(learning)))
+    return blocks
 
 
 def _table(trainings: Sequence[Training]) -> Table:
@@ -267,12 +278,16 @@ def _table(trainings: Sequence[Training]) -> Table:
         Column("last loss", MEAN),
     ]
     rows: list[list[Cell]] = []
-    for each in trainings:
-        record, best, last = each.record, each.best, each.steps[-1:]
-        measured = [best.value, *each.inputs([best])] if best else [None, None]
-        steps = [last[0].step, record.steps, *each.inputs(last)] if last else [0, record.steps, 0]
+    for training in trainings:
+        record, best, last = training.record, training.best, training.steps[-1:]
+        measured = [best.value, *training.inputs([best])] if best else [None, None]
+        steps = (
+            [last[0].step, record.steps, *training.inputs(last)] if last else [0, record.steps, 0]
+        )
         loss = last[0].value if last else None
-        rows.append([each.name, record.kind, *steps, record.measure, record.given, *measured, loss])
+        rows.append(
+            [training.name, record.kind, *steps, record.measure, record.given, *measured, loss]
+        )
     return Table(columns, rows)
 
 

@@ -59,8 +59,8 @@ def join_processes(requested_device: str) -> PartialState:
 
 
 class Schedule(NamedTuple):
-    """The steps of a training, those of its warm-up and between two dev measurements; groups of the
-    data in a step.
+    """The steps of a training, of its warm-up and between two dev measurements; groups of the data
+    in a step.
     """
 
     steps: int
@@ -157,12 +157,12 @@ class Session:
         texts = list(dev.queries.values())
         keys = keys_of(texts, self.start.tokenizer.encode(texts, self._max_tokens).ids)
         trained = np.asarray(is_in(keys, self.source.queries).any(axis=1))
-        found = list(compress(dev.queries, trained))
+        shared = list(compress(dev.queries, trained))
         line = (
-            f"topics of the dev run that are also trained on: {len(found):,} of {len(trained):,} "
-            f"({first_few(found)}), so its measure is better than for new topics"
+            f"topics of the dev run that are also trained on: {len(shared):,} of {len(trained):,} "
+            f"({first_few(shared)}), so its measure is better than for new topics"
         )
-        return [line] if found else []
+        return [line] if shared else []
 
     def _read_data(self, temporary: bool) -> TrainingData:
         config, folder = self.config, Path(self.config.output) / TRAINING
@@ -246,10 +246,10 @@ def training_identity(
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, each in value.items():
-        found |= _flat(each, f"{prefix}{key}.") if isinstance(each, dict) else {prefix + key: each}
-    return found
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, dict) else {prefix + key: item}
+    return flat
 
 
 def _check_output(output: str, start_folder: str) -> None:
@@ -257,10 +257,10 @@ def _check_output(output: str, start_folder: str) -> None:
         raise ConfigError(
             f"output: {output} is also the start, which would be overwritten: give another folder"
         )
-    found = [name for name in (CONFIG, *WEIGHTS) if os.path.exists(os.path.join(output, name))]
-    if found and not os.path.isdir(os.path.join(output, TRAINING)):
+    files = [name for name in (CONFIG, *WEIGHTS) if os.path.exists(os.path.join(output, name))]
+    if files and not os.path.isdir(os.path.join(output, TRAINING)):
         raise ConfigError(
-            f"output: {output} holds a model that was not made by a training here ({found[0]} "
+            f"output: {output} holds a model that was not made by a training here ({files[0]} "
             f"without {TRAINING}/) and would be overwritten: give another folder, or remove it"
         )
 
@@ -337,7 +337,7 @@ def plan_training(session: Session) -> dict[str, Any]:
         "objective": config.objective,
         "start": session.start.reference,
         "parameters": sum(
-            each.numel() for each in session.model.parameters() if each.requires_grad
+            parameter.numel() for parameter in session.model.parameters() if parameter.requires_grad
         ),
         "device": session.processes.device.type,
         "dtype": str(session.dtype).removeprefix("torch."),

@@ -1,4 +1,4 @@
-"""What a training writes to resume from, and the model that it publishes.
+"""The states that a training writes to resume from, and the model that it publishes.
 
 A state is a checkpoint of transformers' Trainer, complete where it holds state.json, which is
 written last and has the hash of each other file: all are hashed before any is opened. A model is
@@ -88,13 +88,13 @@ class StateFolder:
                 "cannot be used (it is missing, damaged, or was changed or added after the state "
                 f"was written). Restore it, or remove {newest} to start over"
             )
-        found, now = document.identity, self._identity
+        stored, now = document.identity, self._identity
         different = sorted(
-            key for key in found.keys() | now.keys() if found.get(key) != now.get(key)
+            key for key in stored.keys() | now.keys() if stored.get(key) != now.get(key)
         )
         if different:
             listed = "".join(
-                f"\n  {key}: {found.get(key)!r} in the state, {now.get(key)!r} now"
+                f"\n  {key}: {stored.get(key)!r} in the state, {now.get(key)!r} now"
                 for key in different
             )
             raise ConfigError(
@@ -147,7 +147,7 @@ def synced_hash(path: Path) -> str:
 
 
 def candidate_folder(output: str) -> Path:
-    """Where a model is written before it is published to the output folder."""
+    """The folder of a model before it is published to the output folder."""
     return Path(output, TRAINING, "candidate")
 
 

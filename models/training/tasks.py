@@ -1,4 +1,4 @@
-"""What a step learns: the tensors of some groups, the loss of a model over them, and the
+"""The tasks of a training: the tensors of some groups, the loss of a model over them, and the
 objectives.
 """
 
@@ -127,8 +127,8 @@ def labelled_pairs(group: Group[Any]) -> list[tuple[int, int]]:
     nor two others.
     """
     relevant = group.relevant or ()
-    positives = [number for number, each in enumerate(relevant) if each]
-    pairs = [(i, j) for i in positives for j, each in enumerate(relevant) if not each]
+    positives = [number for number, is_relevant in enumerate(relevant) if is_relevant]
+    pairs = [(i, j) for i in positives for j, is_relevant in enumerate(relevant) if not is_relevant]
     return pairs + [(j, i) for i, j in pairs]
 
 
@@ -150,7 +150,7 @@ class MaskedTask:
         inputs = self.masking.inputs(
             [[np.array(next(rows), np.int64) for _ in group.docs] for group in groups], number
         )
-        lengths = np.array([len(each.ids) for each in inputs], np.int64)
+        lengths = np.array([len(passage.ids) for passage in inputs], np.int64)
         batches = []
         for rows in cut_batches(lengths, self.token_budget, self.max_length):
             width, chosen = (
@@ -159,13 +159,15 @@ class MaskedTask:
             )
             batches.append(
                 {
-                    "input_ids": _padded([each.ids for each in chosen], width, self.masking.pad_id),
-                    "token_type_ids": _padded([each.types for each in chosen], width, 0),
+                    "input_ids": _padded(
+                        [passage.ids for passage in chosen], width, self.masking.pad_id
+                    ),
+                    "token_type_ids": _padded([passage.types for passage in chosen], width, 0),
                     "attention_mask": (
                         torch.arange(width) < torch.from_numpy(lengths[rows])[:, None]
                     ).long(),
-                    "hidden": _padded([each.hidden for each in chosen], width, NOT_PREDICTED),
-                    "next_labels": torch.tensor([each.next_label for each in chosen]),
+                    "hidden": _padded([passage.hidden for passage in chosen], width, NOT_PREDICTED),
+                    "next_labels": torch.tensor([passage.next_label for passage in chosen]),
                 }
             )
         return {"batches": batches}
@@ -182,13 +184,15 @@ class MaskedTask:
         sums: dict[str, list[Tensor]] = {name: [] for name in self.objective}
         for batch in tensors["batches"]:
             hidden, next_labels = batch["hidden"], batch["next_labels"]
-            output = model(**{name: each for name, each in batch.items() if name != "next_labels"})
-            found = {
+            output = model(
+                **{name: tensor for name, tensor in batch.items() if name != "next_labels"}
+            )
+            predictions = {
                 "masked_words": (output[0], hidden[hidden != NOT_PREDICTED]),
                 "next_sentence": (output[1], next_labels),
             }
             for name, losses in sums.items():
-                logits, labels = found[name]
+                logits, labels = predictions[name]
                 losses.append(
                     F.cross_entropy(
                         logits.float(), labels, ignore_index=NOT_PREDICTED, reduction="sum"
@@ -213,7 +217,7 @@ def _padded(rows: Sequence[Ids], width: int, filler: int) -> Tensor:
 # query's docs, the first of which is relevant if it is labelled. `scores` and `teacher_scores` are
 # float[groups, docs]; `labelled` is float[groups], 1 where the labels of a group are known, else 0;
 # `temperature` is the factor of the teacher's scores. For duoBERT, `scores` and `margins`, the
-# teacher's score of doc i minus that of doc j, are float[pairs].
+# teacher's score of doc i minus doc j's, are float[pairs].
 
 
 def log_odds(logits: Tensor) -> Tensor:

@@ -65,18 +65,19 @@ class BertAdam(torch.optim.Optimizer):
         """Updates the parameters by their gradients."""
         assert closure is None
         for group in self.param_groups:
-            parameters = [each for each in group["params"] if each.grad is not None]
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             if not parameters:
                 continue
-            for each in parameters:
-                if not self.state[each]:
-                    self.state[each] = {
-                        name: torch.zeros_like(each) for name in ("first", "second")
+            for parameter in parameters:
+                if not self.state[parameter]:
+                    self.state[parameter] = {
+                        name: torch.zeros_like(parameter) for name in ("first", "second")
                     }
             first, second = (
-                [self.state[each][name] for each in parameters] for name in ("first", "second")
+                [self.state[parameter][name] for parameter in parameters]
+                for name in ("first", "second")
             )
-            gradients = [each.grad.to(each.dtype) for each in parameters]
+            gradients = [parameter.grad.to(parameter.dtype) for parameter in parameters]
             torch._foreach_mul_(first, _BETA_1)
             torch._foreach_add_(first, gradients, alpha=1 - _BETA_1)
             torch._foreach_mul_(second, _BETA_2)

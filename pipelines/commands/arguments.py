@@ -48,11 +48,13 @@ def one_of(flag: str, names: Collection[str], help_text: str) -> Any:
 
 def add_options(command: Callable[..., Any], extensions: Iterable[Callable[..., Any]]) -> None:
     """Gives a command the options of extensions, which it takes in place of its `**` parameter."""
-    own = dict([*inspect.signature(command).parameters.items()][:-1])
-    added = {each.name: each for extension in extensions for each in options_of(extension)}
+    parameters = dict([*inspect.signature(command).parameters.items()][:-1])
+    added = {
+        parameter.name: parameter for extension in extensions for parameter in options_of(extension)
+    }
     chosen = [
-        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for each in {**own, **added, **own}.values()
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in {**parameters, **added, **parameters}.values()
     ]
     command.__signature__ = inspect.Signature(chosen)  # type: ignore[attr-defined]
 
@@ -71,7 +73,7 @@ Exclude = Annotated[
     str | None,
     option(
         "Leave docs out of the rankings: `self` (the doc with the query's own id: ArguAna, "
-        "Quora), or those of FILE, a query_id and a doc_id a row.",
+        "Quora), or the pairs in FILE, a query_id and a doc_id a row.",
         metavar="self|FILE",
     ),
 ]
@@ -167,7 +169,7 @@ def load_run_config(
 
 
 def open_runs(output: str, changed: Mapping[str, object] | None = None) -> "PlanRuns":
-    """What an output has stored, with other settings of its configuration, such as other qrels.
+    """The runs of an output, with other settings of its configuration, such as other qrels.
 
     Judgments of its own that have changed since they were measured are told.
     """
@@ -230,7 +232,7 @@ def write_result_run(
 def file_hints(
     run_format: str | None = None, qrels_format: str | None = None, columns: str | None = None
 ) -> FileHints:
-    """What the options say about the files; raises ConfigError where they mean nothing."""
+    """The hints in the options about the files; raises ConfigError where they mean nothing."""
     of_runs, of_qrels = _columns(RUN, columns), _columns(QRELS, columns)
     return FileHints(
         checked_hints(RUN, runs.FORMATS, of_runs, run_format or TABLES[0]),
@@ -242,13 +244,13 @@ def _columns(schema: Schema, columns: str | None) -> dict[str, str | int]:
     """The names or numbers of columns of one kind of file."""
     kinds = {"run": RUN, "qrels": QRELS}
     named: dict[str, str | int] = {}
-    for each in columns.split(",") if columns else ():
-        key, _, name = (part.strip() for part in each.partition("="))
+    for column in columns.split(",") if columns else ():
+        key, _, name = (part.strip() for part in column.partition("="))
         kind, _, meaning = key.rpartition(".")
         of = [kinds[kind]] if kind in kinds else [] if kind else [*kinds.values()]
-        if not name or not any(meaning in each.columns for each in of):
+        if not name or not any(meaning in schema_of_kind.columns for schema_of_kind in of):
             raise ConfigError(
-                f"--columns {each!r} is not a meaning and a column, such as relevance=stars or "
+                f"--columns {column!r} is not a meaning and a column, such as relevance=stars or "
                 f"run.doc_id=2; the meanings are {', '.join({**RUN.columns, **QRELS.columns})}"
             )
         if schema in of and meaning in schema.columns:

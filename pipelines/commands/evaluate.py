@@ -43,7 +43,7 @@ from pipelines.console.terminal import write_error, write_line
 _COMPARED = ("measure", "baseline", "difference", "95 % interval", "p", "better", "equal", "worse")
 
 _EVALUATED, _IN_COMPARISONS = " ".join(DEFAULT_MEASURES), " ".join(COMPARED_MEASURES)
-# What a baseline is called, and the comparison with it by measure.
+# The names of baselines, each with the comparison with it by measure.
 _Compared = Sequence[tuple[str, Mapping[str, Comparison]]]
 _Measures = Annotated[
     str, option("Names of ir_measures or trec_eval, separated by spaces or commas.")
@@ -82,24 +82,26 @@ def eval_run(
     _note(explain_names(names))
     excluded = None if exclude is None else read_excluded(exclude)
     hints = file_hints(run_format, qrels_format, columns)
-    found, *others = evaluate_run_files(
+    evaluated, *others = evaluate_run_files(
         [run, *baselines], qrels, names, excluded, max_bad_rows, hints
     )
-    _note(found.lines())
-    for name, each in zip(
-        ["", *(f"{name}: " for name in baselines)], [found, *others], strict=True
+    _note(evaluated.lines())
+    for name, evaluated_run in zip(
+        ["", *(f"{name}: " for name in baselines)], [evaluated, *others], strict=True
     ):
-        for warning in each.evaluation.notes.warnings:
+        for warning in evaluated_run.evaluation.notes.warnings:
             write_error(f"warning: {name}{warning}")
-    compared = _compare(found.evaluation, list(zip(baselines, others, strict=True)))
+    compared = _compare(evaluated.evaluation, list(zip(baselines, others, strict=True)))
     if as_json:
         write_line(
-            json.dumps(_as_object(run, found.evaluation, per_query, compared), ensure_ascii=False)
+            json.dumps(
+                _as_object(run, evaluated.evaluation, per_query, compared), ensure_ascii=False
+            )
         )
     elif sys.stdout.isatty():
-        print_tables(run, found, per_query, compared)
+        print_tables(run, evaluated, per_query, compared)
     else:
-        for row in _rows(found.evaluation, per_query, compared):
+        for row in _rows(evaluated.evaluation, per_query, compared):
             write_line(*row)
 
 
@@ -128,20 +130,22 @@ def _compare(run: Evaluation, baselines: Sequence[tuple[str, RunEvaluation]]) ->
 def _as_object(
     run: str, evaluation: Evaluation, per_query: bool, compared: _Compared
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "run": run,
         "queries": evaluation.notes.topics,
         "measures": evaluation.means,
     }
     if compared:
-        found["against"] = [
+        summary["against"] = [
             {
                 "run": name,
-                "measures": {measure: asdict(each) for measure, each in by_measure.items()},
+                "measures": {
+                    measure: asdict(comparison) for measure, comparison in by_measure.items()
+                },
             }
             for name, by_measure in compared
         ]
-    return found | ({"per_query": dict(evaluation.per_query.items())} if per_query else {})
+    return summary | ({"per_query": dict(evaluation.per_query.items())} if per_query else {})
 
 
 def _rows(
@@ -155,21 +159,23 @@ def _rows(
     if per_query:
         yield from ((query_id, name, repr(value)) for query_id, name, value in evaluation.rows())
     for name, value in evaluation.means.items():
-        each = [by_measure[name] for _, by_measure in compared if name in by_measure]
-        beside = [(other.baseline, other.difference, other.p_value) for other in each]
+        comparisons = [by_measure[name] for _, by_measure in compared if name in by_measure]
+        beside = [(other.baseline, other.difference, other.p_value) for other in comparisons]
         yield (name, repr(value), *(shown(figure) for figures in beside for figure in figures))
 
 
-def print_tables(run: str, found: RunEvaluation, per_query: bool, compared: _Compared) -> None:
+def print_tables(
+    run: str, run_evaluation: RunEvaluation, per_query: bool, compared: _Compared
+) -> None:
     """Prints what `eval` shows on a terminal."""
-    evaluation = found.evaluation
+    evaluation = run_evaluation.evaluation
     if per_query:
         rows = [
-            [one, *(shown(each, MEAN) for each in values.values())]
+            [one, *(shown(value, MEAN) for value in values.values())]
             for one, values in evaluation.per_query.items()
         ]
         print_table(["query_id", *evaluation.means], rows)
-    write_line(f"{run} ({found.run_notes.format}), {evaluation.notes.topics:,} topics")
+    write_line(f"{run} ({run_evaluation.run_notes.format}), {evaluation.notes.topics:,} topics")
     print_table(
         ["measure", "mean"],
         [[name, shown(value, MEAN)] for name, value in evaluation.means.items()],
@@ -178,15 +184,21 @@ def print_tables(run: str, found: RunEvaluation, per_query: bool, compared: _Com
         write_line(f"against {name}, paired t-test over topics")
         # Without the run's own mean: it is in the table above, and 80 columns have no room for it.
         rows = []
-        for measure, each in by_measure.items():
-            interval = f"{shown(each.low, DIFFERENCE)} to {shown(each.high, DIFFERENCE)}"
-            means = [shown(each.baseline, MEAN), shown(each.difference, DIFFERENCE), interval]
+        for measure, comparison in by_measure.items():
+            interval = (
+                f"{shown(comparison.low, DIFFERENCE)} to {shown(comparison.high, DIFFERENCE)}"
+            )
+            means = [
+                shown(comparison.baseline, MEAN),
+                shown(comparison.difference, DIFFERENCE),
+                interval,
+            ]
             rows.append(
                 [
                     measure,
                     *means,
-                    shown(each.p_value, P_VALUE),
-                    *map(str, (each.better, each.equal, each.worse)),
+                    shown(comparison.p_value, P_VALUE),
+                    *map(str, (comparison.better, comparison.equal, comparison.worse)),
                 ]
             )
         print_table(_COMPARED, rows)
@@ -255,7 +267,7 @@ def compare(
         )
     measured = split_measures(measures)
     with ConsoleProgress().bar("compare") as bar:
-        found = compare_runs(
+        result = compare_runs(
             others,
             first,
             qrels,
@@ -269,10 +281,10 @@ def compare(
             hints=file_hints(run_format, qrels_format, columns),
             progress=bar,
         )
-    _note([*explain_names(measured), *found.notes])
-    for line in found.warnings:
+    _note([*explain_names(measured), *result.notes])
+    for line in result.warnings:
         write_error(f"warning: {line}")
-    print_result(found.table(), found.as_object(), result_format)
+    print_result(result.table(), result.as_object(), result_format)
 
 
 def _named(names: str | None, runs: Sequence[str]) -> dict[str, str] | None:

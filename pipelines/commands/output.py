@@ -42,7 +42,7 @@ def status(folder: RunFolder, as_json: AsJson = False) -> None:
     eta = run_eta_seconds(stages)
     if as_json:
         rows = [asdict(stage) for stage in stages]
-        rejects = {kind: asdict(each) for kind, each in plan.rejects.items()}
+        rejects = {kind: asdict(rejected) for kind, rejected in plan.rejects.items()}
         print(json.dumps({"stages": rows, "eta_seconds": eta, "rejects": rejects}))
         return
     # Lines rather than a table: they fit any terminal.
@@ -96,20 +96,20 @@ def verify(folder: RunFolder, as_json: AsJson = False) -> None:
     code 1 if there are any.
     """
     console = ConsoleProgress()
-    found = _verified(storage.absolute(folder), console)
+    checked = _verified(storage.absolute(folder), console)
     if as_json:
-        print(json.dumps(asdict(found)))
+        print(json.dumps(asdict(checked)))
     else:
-        for finding in found.findings:
+        for finding in checked.findings:
             write_line(finding)
-    for note in found.notes:
+    for note in checked.notes:
         console.note(note)
-    if found.stray:
-        console.note(f"unreferenced files: {found.stray:,}; `beamrank gc` removes them")
-    read = f"files read: {found.files:,} ({found.bytes:,} bytes)"
-    if found.findings:
+    if checked.stray:
+        console.note(f"unreferenced files: {checked.stray:,}; `beamrank gc` removes them")
+    read = f"files read: {checked.files:,} ({checked.bytes:,} bytes)"
+    if checked.findings:
         console.note(
-            f"{read}; corrupted or missing: {len({finding.file for finding in found.findings}):,}"
+            f"{read}; corrupted or missing: {len({finding.file for finding in checked.findings}):,}"
         )
         raise typer.Exit(1)
     console.note(f"{read}; all files verified")
@@ -121,19 +121,19 @@ def _verified(output: str, console: ConsoleProgress) -> Verification:
     from pipelines.runs.verify_runs import verify_runs
 
     with console.bar("verify") as bar:
-        found = verify_stages(output, bar)
+        verification = verify_stages(output, bar)
     try:
         plan = read_plan(output)
         config = stored_config(plan.config, output) if plan.has_runs else None
         stages = open_stages(plan.stages)
     except PreflightError as error:
-        found.notes.append(f"the runs were not checked: {error}")
-        return found
+        verification.notes.append(f"the runs were not checked: {error}")
+        return verification
     if config is not None:
-        verify_runs(plan, stages, config, found)
+        verify_runs(plan, stages, config, verification)
     for stage in stages:
-        stage.verify(plan, found)
-    return found
+        stage.verify(plan, verification)
+    return verification
 
 
 def gc(
@@ -153,8 +153,8 @@ def gc(
     """
     console = ConsoleProgress()
     garbage = find_garbage(folder, time.time(), min_age_hours * _HOUR_SECONDS)
-    for each in garbage:
-        write_line(storage.join(storage.absolute(folder), each.file), each.size_bytes, each.reason)
+    for item in garbage:
+        write_line(storage.join(storage.absolute(folder), item.file), item.size_bytes, item.reason)
     if not garbage:
         console.note(f"files to remove: 0 (older than {min_age_hours:g} hours)")
     elif dry_run:
@@ -170,7 +170,7 @@ def gc(
 
 
 def _total(garbage: Collection[Garbage]) -> str:
-    return f"{len(garbage):,} ({sum(each.size_bytes for each in garbage):,} bytes)"
+    return f"{len(garbage):,} ({sum(item.size_bytes for item in garbage):,} bytes)"
 
 
 def _confirmed(garbage: Collection[Garbage]) -> bool:

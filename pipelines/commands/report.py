@@ -132,19 +132,19 @@ def report(
     folders = [path for path in absolute if path not in others]
     changed: dict[str, object] = {} if qrels is None else {"qrels": absolute_glob(qrels)}
     changed |= {"measures": names} if names else {}
-    reports = [gather(open_runs(each, changed), settings) for each in folders]
+    reports = [gather(open_runs(folder, changed), settings) for folder in folders]
     if others:
         reports.append(Report(", ".join(short_names(others).values()), folders=others))
-    for found in reports:
-        for line in found.missing:
-            console.note(f"{found.title}: {line}")
+    for gathered in reports:
+        for line in gathered.missing:
+            console.note(f"{gathered.title}: {line}")
     options = {"paths": paths, "verbose": verbose, "quiet": quiet, "baseline": baseline}
     options |= of_sections
-    parts = [report_part(found, options) for found in reports]
+    parts = [report_part(gathered, options) for gathered in reports]
     write_line(write_report(folder or storage.own_folder(absolute[0], REPORT), parts))
     failed: list[Failed] = [block for part in parts for block in part.blocks(Failed)]
-    for each in failed:
-        write_error(each.text)
+    for failure in failed:
+        write_error(failure.text)
     if failed:
         raise typer.Exit(_FAILED)
 
@@ -189,7 +189,7 @@ def inspect(
     """Show the queries of a run by difference, or the candidates of one query at every stage. Needs
     no model.
     """
-    if sum(each is not None for each in (query, changes, shard)) > 1:
+    if sum(choice is not None for choice in (query, changes, shard)) > 1:
         raise ConfigError("--query, --changes and --shard show different things: give one of them")
     if shard is not None:
         _show_shard(folder, shard, as_json)
@@ -217,7 +217,7 @@ def _show_shard(folder: str, shard: int, as_json: bool) -> None:
     attempts = list(shard_attempts(plan, shard))
     topics = [topic.query_id for topic in plan.shards[shard].topics]
     if as_json:
-        _print_json(shard=shard, queries=topics, attempts=[asdict(each) for each in attempts])
+        _print_json(shard=shard, queries=topics, attempts=[asdict(attempt) for attempt in attempts])
         return
     write_line(f"shard {shard}: {len(topics):,} topics ({first_few(topics)})")
     for attempt in attempts:
@@ -239,12 +239,12 @@ def _show_query(runs: PlanRuns, query_id: str, depth: int, texts: bool, as_json:
     rejects = runs.config.max_bad_rows.rejects("qrels")
     qrels = None if runs.config.qrels is None else read_qrels(runs.config.qrels, rejects=rejects)
     views = runs.views(query_id, {} if qrels is None else qrels.relevance.get(query_id, {}))[:depth]
-    found = runs.texts({view.doc_id for view in views}) if texts else {}
+    passages = runs.texts({view.doc_id for view in views}) if texts else {}
     if as_json:
         _print_json(
             query_id=query_id,
             text=topics[query_id],
-            candidates=[_candidate(view, found) for view in views],
+            candidates=[_candidate(view, passages) for view in views],
         )
         return
     write_line(f"{query_id}: {topics[query_id]}")
@@ -255,25 +255,28 @@ def _show_query(runs: PlanRuns, query_id: str, depth: int, texts: bool, as_json:
         scores = {run: f" ({score:.4f})" for run, score in view.scores.items()}
         ranks = ", ".join(f"{run} {rank}{scores.get(run, '')}" for run, rank in view.ranks.items())
         write_line(f"{view.doc_id}  {_facts(view)}  rank: {ranks}")
-        _print_passage(view, found)
+        _print_passage(view, passages)
 
 
 def _show_changes(report: Report, as_json: bool) -> None:
     if as_json:
         _print_json(
             changes=[
-                {"before": each.before, "after": each.after, "places": each.places}
+                {"before": change.before, "after": change.after, "places": change.places}
                 | {
-                    "query": report.topics[each.candidate.query_id],
-                    **_candidate(each.candidate, report.texts),
+                    "query": report.topics[change.candidate.query_id],
+                    **_candidate(change.candidate, report.texts),
                 }
-                for each in report.changes
+                for change in report.changes
             ]
         )
         return
-    for each in report.changes:
-        view = each.candidate
-        moved = f"{each.before} {view.ranks[each.before]}, {each.after} {view.ranks[each.after]}"
+    for change in report.changes:
+        view = change.candidate
+        moved = (
+            f"{change.before} {view.ranks[change.before]}, "
+            f"{change.after} {view.ranks[change.after]}"
+        )
         write_line(
             f"{moved}  {_facts(view)}  {view.doc_id}  for {view.query_id}: "
             f"{report.topics[view.query_id]}"
@@ -320,14 +323,14 @@ def _candidate(view: CandidateView, texts: Mapping[str, str]) -> dict[str, Any]:
     by_run = {
         run: {
             name: value._asdict() if isinstance(value, Opponent) else value
-            for name, value in each.items()
+            for name, value in details.items()
         }
-        for run, each in view.details.items()
+        for run, details in view.details.items()
     }
-    # Those of the last stage that has them, beside those of each.
+    # The opponents of the last stage that has them, beside each stage's.
     last: dict[str, Any] = {"strongest": None, "weakest": None}
-    for each in by_run.values():
-        last |= each
+    for details in by_run.values():
+        last |= details
     values = asdict(replace(view, details={}))
     del values["truncated"]
     return (

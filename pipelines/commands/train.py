@@ -113,7 +113,7 @@ def train(
     first = processes.is_main_process
     console = console_progress(verbose and first, quiet or not first)
     done: list[tuple[DevSet, Rankings]] = []
-    for settings in [named_training(each, console) for each in configs]:
+    for settings in [named_training(config, console) for config in configs]:
         session = Session(settings, model, processes, dry_run=dry_run)
         for line in session.lines():
             console.note(line)

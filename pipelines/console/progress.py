@@ -215,11 +215,10 @@ class _EventHandler(logging.Handler):
 
 @dataclass(frozen=True)
 class Scan:
-    """What a job does before its shards: `count` returns how many units of it are done, `before` is
-    how many were.
+    """The scan of a job before its shards: `count` returns how many units are done, `before` is how
+    many were.
 
-    The units are those of the corpus, of which earlier passes have read some, unless `noun` says
-    otherwise.
+    The units are parts of the corpus unless `noun` says otherwise; earlier passes have read some.
     """
 
     count: Callable[[], int]
@@ -234,8 +233,8 @@ class StageProgress:
     """Returns how much of a stage is done, and shows it.
 
     `look` finds the shards that are done, of `shards`, and the files in which workers tell how far
-    they are; `receipt` reads that of the first shard of this job. `inputs_done` is how many inputs
-    of the shards of this process are done, of how many.
+    they are; `receipt` reads the receipt of a shard. `inputs_done` is how many inputs of the shards
+    of this process are done, of how many.
     """
 
     look: Callable[[], tuple[set[int], object]]
@@ -249,7 +248,7 @@ class StageProgress:
         self._before: set[int] | None = self.look()[0]
 
     def __call__(self) -> object:
-        """What differs once a shard was finished, a unit was read or inputs were counted."""
+        """Changes once a shard was finished, a unit was read or inputs were counted."""
         done, files = self.look()
         read = self.scan.count() if self.scan else 0
         if self.scan and read < self.scan.units:

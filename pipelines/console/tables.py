@@ -1,5 +1,5 @@
-"""What commands show of a run: tables in every format; in words its counts, its cost, and stages
-that score worse.
+"""The output of commands about a run: tables in every format; in words its counts, its cost, and
+stages that score worse.
 """
 
 import json
@@ -87,7 +87,8 @@ def print_measures(evaluations: Mapping[str, Evaluation]) -> None:
     """Prints one row for each run: a table on a terminal, tab-separated elsewhere."""
     measures = list(next(iter(evaluations.values())).means)
     rows: list[list[Cell]] = [
-        [name, *map(each.means.__getitem__, measures)] for name, each in evaluations.items()
+        [name, *map(evaluation.means.__getitem__, measures)]
+        for name, evaluation in evaluations.items()
     ]
     table = Table([Column("run"), *(Column(measure, MEAN) for measure in measures)], rows)
     if sys.stdout.isatty():
@@ -103,17 +104,17 @@ def warn_of_losses(evaluations: Mapping[str, Evaluation], progress: Progress) ->
 
 
 def _loss_words(loss: Loss) -> str:
-    found = loss.comparison
+    comparison = loss.comparison
     advice = (
         "Use a larger checkpoint, or remove the stage"
-        if found.p_value is not None and found.p_value < SIGNIFICANT
+        if comparison.p_value is not None and comparison.p_value < SIGNIFICANT
         else "A difference of this size can be due to chance"
     )
     return (
-        f"{loss.run} is below {loss.before}: {loss.measure} {found.mean:.4f} after "
-        f"{found.baseline:.4f}, difference {found.difference:+.4f} (topics better "
-        f"{found.better:,}, equal {found.equal:,}, worse {found.worse:,}; p = "
-        f"{shown(found.p_value, P_VALUE)}, paired t-test). {advice}: "
+        f"{loss.run} is below {loss.before}: {loss.measure} {comparison.mean:.4f} after "
+        f"{comparison.baseline:.4f}, difference {comparison.difference:+.4f} (topics better "
+        f"{comparison.better:,}, equal {comparison.equal:,}, worse {comparison.worse:,}; p = "
+        f"{shown(comparison.p_value, P_VALUE)}, paired t-test). {advice}: "
         'docs/reference/measures.md, "A stage below the one before it"'
     )
 
@@ -166,7 +167,7 @@ _REPORTED = (
 
 
 def cost_words(stage: StageStatus) -> Iterator[str]:
-    """What the finished shards of a stage took; nothing if there are none."""
+    """The cost of the finished shards of a stage; nothing if there are none."""
     if stage.done:
         yield f"{stage.seconds:,.1f} worker seconds"
     if stage.inferences or stage.reused:
@@ -188,8 +189,8 @@ def left_open_words(shards: Iterable[LeftOpen]) -> Iterator[str]:
     numbers: dict[str, list[int]] = defaultdict(list)
     for left in shards:
         numbers[left.reason].append(left.shard)
-    for reason, some in numbers.items():
-        yield f"shards left open: {first_few(some)} ({reason})"
+    for reason, left_open in numbers.items():
+        yield f"shards left open: {first_few(left_open)} ({reason})"
 
 
 def count_lines(manifest: Manifest) -> Iterator[str]:
@@ -198,15 +199,15 @@ def count_lines(manifest: Manifest) -> Iterator[str]:
     """
     receipts = manifest.receipts
     examples = [example for receipt in receipts for example in receipt.examples][:3]
-    for each in _REPORTED:
-        number, total = manifest.total(each.count), sum(map(manifest.total, each.of))
-        has_total = [all(name in receipt.counts for name in each.of) for receipt in receipts]
-        if not any(has_total) or not number or number < each.least * total:
+    for reported in _REPORTED:
+        number, total = manifest.total(reported.count), sum(map(manifest.total, reported.of))
+        has_total = [all(name in receipt.counts for name in reported.of) for receipt in receipts]
+        if not any(has_total) or not number or number < reported.least * total:
             continue
         share = ""
         if total and all(has_total):
             percent = 100 * number / total
             share = f" ({percent:.1f} %)" if percent >= 0.1 else " (less than 0.1 %)"
         of = f" of {total:,}" if share else ""
-        first = f" (first: {'; '.join(examples)})" if each.named else ""
-        yield f"{manifest.stage}: {number:,}{of} {each.noun}{share} {each.verb}{first}"
+        first = f" (first: {'; '.join(examples)})" if reported.named else ""
+        yield f"{manifest.stage}: {number:,}{of} {reported.noun}{share} {reported.verb}{first}"

@@ -1,1 +1,1 @@
-"""The plan of a run, its cost, and the rest of an unfinished run."""
+"""The plan of a configuration, its cost, and the rest of unfinished work."""

@@ -38,20 +38,22 @@ def plan_changes(before: Plan, after: Plan) -> list[Change]:
     """The keys that decide bytes and differ, in the order of the stages; never the run tag or
     measures.
     """
-    found: dict[str, Change] = {}
-    for change in (*_whole_changes(before, after), *_stage_changes(before, after)):
-        stages = {*change.stages, *(found[change.key].stages if change.key in found else ())}
+    changes: dict[str, Change] = {}
+    for change in (*_changes_of_all_stages(before, after), *_stage_changes(before, after)):
+        stages = {*change.stages, *(changes[change.key].stages if change.key in changes else ())}
         steps = dict.fromkeys(stage.step for stage in after.stages)
-        found[change.key] = replace(change, stages=tuple(step for step in steps if step in stages))
-    return list(found.values())
+        changes[change.key] = replace(
+            change, stages=tuple(step for step in steps if step in stages)
+        )
+    return list(changes.values())
 
 
-def _whole_changes(before: Plan, after: Plan) -> Iterator[Change]:
+def _changes_of_all_stages(before: Plan, after: Plan) -> Iterator[Change]:
     everything = tuple(stage.step for stage in after.stages)
     if before.engine_version != after.engine_version:
         yield Change("engine_version", before.engine_version, after.engine_version, everything)
     old, new = before.topics, after.topics
-    both, unchanged = (len(each) for each in new.in_both(old))
+    both, unchanged = (len(topics) for topics in new.in_both(old))
     if not len(old) == len(new) == unchanged:
         differ = (
             f"{len(new) - both:,} new, {len(old) - both:,} gone, {both - unchanged:,} with "
@@ -71,7 +73,9 @@ def _stage_changes(before: Plan, after: Plan) -> Iterator[Change]:
         affected = _following(after, stage)
         # Another tokenizer has another folder.
         same = before.of_step(stage.step)
-        old = next((each for each in same if each.name == stage.name), same[0] if same else None)
+        old = next(
+            (earlier for earlier in same if earlier.name == stage.name), same[0] if same else None
+        )
         if old is None:
             # A new model brings its tokens too: both are one change.
             keys = names_after[stage.name].items()
@@ -95,7 +99,7 @@ def _stage_changes(before: Plan, after: Plan) -> Iterator[Change]:
 
 
 def _flat(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a stage, with those of how the stages before it rank, which have the names of the
+    """The keys of a stage, and of how the stages before it rank, under the names of the
     configuration.
     """
     return {
@@ -107,9 +111,9 @@ def _flat(keys: Mapping[str, Any]) -> dict[str, Any]:
 def _following(plan: Plan, stage: StageRecord) -> tuple[str, ...]:
     """The steps of a stage and of all that read it, directly or not."""
     names = {stage.name: stage.step}
-    for each in plan.stages:
-        if names.keys() & set(each.inputs):
-            names[each.name] = each.step
+    for later in plan.stages:
+        if names.keys() & set(later.inputs):
+            names[later.name] = later.step
     return tuple(names.values())
 
 
@@ -120,10 +124,10 @@ def _configured(config: Mapping[str, Any], name: str) -> Any:
     A digest is shown by it: users know the path or name.
     """
     first, *rest = name.split(".")
-    found: Any = find_section(config, first) or config.get(first)
+    section: Any = find_section(config, first) or config.get(first)
     for part in rest:
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        section = section.get(part) if isinstance(section, Mapping) else None
+    return section
 
 
 def _shown(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The cost of a run: counts from its plan, seconds from receipts of earlier runs; and limits."""
+"""The cost of a plan: its counts, seconds by the receipts of earlier plans; and limits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,8 +41,8 @@ class StageEstimate:
     """The most inferences of a stage, in all and of its shards without a receipt, whatever is
     reused.
 
-    `remaining_seconds` are those of one worker, by so many `receipts` in `output`; None where too
-    few tell.
+    One worker needs `remaining_seconds`, by so many `receipts` in `output`; None where too few
+    tell.
     """
 
     stage: str
@@ -56,8 +56,8 @@ class StageEstimate:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A whole run; the corpus is read at most `join_passes` times, with the memory that is free
-    now.
+    """All work of a plan; the corpus is read at most `join_passes` times, with the memory that is
+    free now.
 
     `topics_known` have the same text in an earlier output. `changed` holds the differences from the
     current plan of the output; `note` explains what is not known.
@@ -73,14 +73,12 @@ class Estimate:
 
     @property
     def resumes(self) -> bool:
-        """Whether receipts of earlier runs count."""
+        """Whether earlier receipts count."""
         return any(stage.remaining_shards < self.shards for stage in self.stages)
 
 
 class Limits(NamedTuple):
-    """The most inferences that a run may make, and hours that it may take on one worker; None: any
-    number.
-    """
+    """The most inferences to make, and hours to take on one worker; None: any number."""
 
     max_inferences: int | None = None
     max_hours: float | None = None
@@ -99,7 +97,7 @@ class Limits(NamedTuple):
         are known, it counts exactly.
 
         Raises:
-            BeamrankError: a run, or one step of it, could exceed a limit: what is expected and
+            BeamrankError: the plan, or one step of it, could exceed a limit: what is expected and
                 allowed.
         """
         estimated = estimate(config)
@@ -137,7 +135,7 @@ class Limits(NamedTuple):
 
 
 def estimate(config: RunConfig) -> Estimate:
-    """Counts a run and the rest of it after earlier runs. Writes nothing.
+    """Counts the work of a plan, and the rest of it after earlier plans. Writes nothing.
 
     Every topic is taken to have all its candidates, so that counts are upper bounds.
 
@@ -158,9 +156,9 @@ def estimate(config: RunConfig) -> Estimate:
     if has_plan or config.reuse:
         plans, refused = Reuse(plan, config.reuse).plans
         notes += (f"not reused: {reason}" for reason in refused)
-        for before in (each for each in plans if not each.shards.of_rows):
+        for before in (earlier for earlier in plans if not earlier.shards.of_rows):
             known[plan.topics.in_both(before.topics)[1]] = True
-        done += ((each, read_receipts(each)) for each in plans)
+        done += ((earlier, read_receipts(earlier)) for earlier in plans)
     if has_plan:
         changed = _changed(plan, notes)
     passes, units = 0, 0
@@ -200,11 +198,13 @@ def _stage(
     plan: Plan, step: str, stages: Sequence[Stage], done: Sequence[_Done], units: int
 ) -> StageEstimate:
     """The stages of one step: two tokenizers make two. `units` of the corpus are read in all."""
-    group, receipts = [each for each in stages if each.step == step], done[0][1]
+    group, receipts = [record for record in stages if record.step == step], done[0][1]
     shards = range(len(plan.shards))
     missing = set().union(*(shards - receipts[stage.name].keys() for stage in group))
     topics = sum(plan.shards.rows_of(shard).num_rows for shard in missing)
-    most, left = (sum(each.cost(count) for each in group) for count in (len(plan.topics), topics))
+    most, left = (
+        sum(record.cost(count) for record in group) for count in (len(plan.topics), topics)
+    )
     if not missing:
         return StageEstimate(step, most, 0, 0, 0.0)
     seconds, pace = 0.0, None
@@ -229,8 +229,8 @@ class _Pace(NamedTuple):
 
 
 def _pace(record: StageRecord, done: Sequence[_Done]) -> _Pace | None:
-    """By the receipts of the first output that has enough of one processor, that of its latest."""
-    for output, plans in groupby(done, lambda each: each[0].output):
+    """By the receipts of the first output that has enough of its latest receipt's processor."""
+    for output, plans in groupby(done, lambda member: member[0].output):
         receipts: dict[str, tuple[Receipt, int]] = {}
         scan_seconds = 0.0
         for plan, of_plan in plans:
@@ -246,7 +246,7 @@ def _pace(record: StageRecord, done: Sequence[_Done]) -> _Pace | None:
                     scan = read_scans(plan.folder(before.name).url, before.scan_digest)
                     parts = scan.unit if before.corpus_digest else 1
                     scan_seconds = scan_seconds or scan.seconds / max(1, parts)
-        latest = max((each for each, _ in receipts.values()), key=_committed, default=None)
+        latest = max((receipt for receipt, _ in receipts.values()), key=_committed, default=None)
         if latest is None:
             continue
         here = [

@@ -35,7 +35,8 @@ from models.stages.planning import Planning, PlanningProgress
 
 
 def make_plan(config: RunConfig, console: PlanningProgress, scoring: Device | None = None) -> Plan:
-    """Checks all inputs and resolves everything that decides a run's bytes; builds a missing index.
+    """Checks all inputs and resolves everything that decides the bytes of parts; builds a missing
+    index.
 
     Args:
         config: the configuration.
@@ -56,7 +57,7 @@ def planned(config: RunConfig) -> tuple[Plan, list[str]]:
     stage is unknown.
 
     Returns:
-        The plan, and warnings but for those of checkpoints.
+        The plan, and warnings, but not about checkpoints.
     """
     check_apart(config)
     warnings = _Warnings()
@@ -83,7 +84,7 @@ def _decide(
     if config.measures:
         parse_measures(config.measures)
     topics, left_out, rejects, notes = chosen_topics(config)
-    for note in [*notes, *(note for each in rejects for note in each.notes())]:
+    for note in [*notes, *(note for reject in rejects for note in reject.notes())]:
         console.warn(str(note))
     if left_out:
         total = len(topics) + left_out
@@ -115,10 +116,10 @@ def _decide(
         values["topics"]["limit"] = None
     records = tuple(stage.record() for stage in stages)
     rejected = {
-        each.kind: Rejected(
-            each.count, each.publish(config.output) if builds else each.as_file()[0]
+        reject.kind: Rejected(
+            reject.count, reject.publish(config.output) if builds else reject.as_file()[0]
         )
-        for each in rejects
+        for reject in rejects
     }
     qrels = {} if config.judgments is None else hash_files(config.judgments)
     plan = Plan(config.run_tag, config.output, shards, records, values, rejected, corpus, qrels)
@@ -126,7 +127,7 @@ def _decide(
 
 
 def _exclusions(config: RunConfig, topics: TopicTable) -> list[Note]:
-    """What a user should know about the docs that the first stage leaves out."""
+    """Notes for the user about the docs that the first stage leaves out."""
     exclude = config.first_stage.exclude
     if exclude is None:
         return []
@@ -192,7 +193,7 @@ def chosen_topics(config: RunConfig) -> ChosenTopics:
             "limit, or set topics.only_judged: true to choose among the judged topics"
         )
     return ChosenTopics(
-        kept, len(topics) - len(kept), tuple(each for each in rejects if each.count), notes
+        kept, len(topics) - len(kept), tuple(reject for reject in rejects if reject.count), notes
     )
 
 
@@ -209,14 +210,14 @@ def check_apart(config: RunConfig) -> None:
         f"{RUNS}/{run}.{ending}{f'/part-0.{ending}' * in_parts}"
         for ending, in_parts in endings.items()
     ]
-    own = [
+    our_files = [
         "plan-0.json",
         "topics-0.parquet",
         "retrieve/part-0.parquet",
         "tokenize-0/needed-0.bin",
         *runs,
     ]
-    written = {"output": (config.output, own)}
+    written = {"output": (config.output, our_files)}
     if config.index is not None:
         written["index.path"] = (config.index.path, [INFO_NAME, "segments_1"])
     for key, (folder, names) in written.items():

@@ -1,4 +1,4 @@
-"""What a configuration leaves to names: formats, data sets and indexes."""
+"""The inputs that a configuration names: formats, data sets and indexes."""
 
 from collections.abc import Iterator
 
@@ -43,8 +43,8 @@ def named_inputs(config: RunConfig, progress: PlanningProgress) -> RunConfig:
 
 
 def with_formats(config: RunConfig) -> tuple[RunConfig, list[str]]:
-    """A configuration that names its formats, as the plan records it, and notes on those that were
-    guessed.
+    """A configuration that names its formats, as the plan records it, and notes on formats that
+    were guessed.
 
     Raises:
         PreflightError: a format cannot be guessed.
@@ -52,18 +52,18 @@ def with_formats(config: RunConfig) -> tuple[RunConfig, list[str]]:
     """
     corpus, given_topics = corpora.resolved(config.corpus), topics.resolved(config.topics)
     resolved: dict[str, CorpusConfig | TopicsConfig] = {"corpus": corpus, "topics": given_topics}
-    found = {key: section for key, section in resolved.items() if section != getattr(config, key)}
+    guessed = {key: section for key, section in resolved.items() if section != getattr(config, key)}
     notes = [
         note
-        for key, section in found.items()
+        for key, section in guessed.items()
         for note in _guesses(key, section, getattr(config, key))
     ]
     notes += [*corpora.notes(corpus), *topics.notes(given_topics)]
-    if not found:
+    if not guessed:
         return config, notes
     try:
         values = {name: getattr(config, name) for name in config.model_fields_set}
-        return type(config).model_validate(values | found), notes
+        return type(config).model_validate(values | guessed), notes
     except ValidationError as error:
         raise ConfigError(f"{'; '.join(notes)}: {explain(error, RunConfig)}") from error
 
@@ -117,7 +117,7 @@ def _collection(
 def _files(paths: Paths, part: Part, progress: PlanningProgress) -> Paths:
     """The files of topics or qrels: the value itself where it names files."""
     names = paths_of(paths)
-    files = tuple(fetch_part(each, part, progress) for each in names)
+    files = tuple(fetch_part(name, part, progress) for name in names)
     if files == tuple(names):
         return paths
     return files if len(files) > 1 else files[0]

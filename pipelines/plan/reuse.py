@@ -1,5 +1,5 @@
-"""The outputs whose scores a run reuses: its own output's earlier plans, and those that
-`reuse` names.
+"""The outputs whose scores a plan reuses: its own output's earlier plans, and outputs that `reuse`
+names.
 """
 
 import re
@@ -35,19 +35,19 @@ _Parts = tuple[Mapping[int, ReusablePart], SharedTopics]
 
 
 class Reuse:
-    """The plans that a run can reuse, read on first use."""
+    """The plans that a plan can reuse, read on first use."""
 
     def __init__(self, plan: Plan, outputs: Sequence[str]) -> None:
-        """`outputs` are those that the user named."""
+        """The user named `outputs`."""
         self._plan, self._outputs = plan, outputs
         # By the place of the earlier plan.
-        self._found_shared: dict[str, SharedTopics] = {}
+        self._shared_topics: dict[str, SharedTopics] = {}
 
     def given_to(
         self, record: StageRecord, tasks: Sequence[ShardTask], note: Callable[[str], None]
     ) -> Sequence[ShardTask]:
-        """The tasks of a stage, each with the parts that hold scores of its queries, those of the
-        latest plans first; notes why others are not reused.
+        """The tasks of a stage, each with the parts that hold scores of its queries, the latest
+        plans' parts first; notes why others are not reused.
         """
         plans, why = self.plans
         refused = list(why)
@@ -74,7 +74,7 @@ class Reuse:
             try:
                 for before in self._same_scores(plan, stage, record):
                     parts = self._parts(plan, before)
-                    seen = {part.scores.url for each, _ in stages for part in each.values()}
+                    seen = {part.scores.url for of_stage, _ in stages for part in of_stage.values()}
                     new = {
                         shard: part for shard, part in parts.items() if part.scores.url not in seen
                     }
@@ -90,7 +90,11 @@ class Reuse:
         """The stages of an earlier plan that give an input the same score; PreflightError says why
         there is none.
         """
-        of_kind = [each for each in plan.stages if each.input_docs and each.schema == record.schema]
+        of_kind = [
+            earlier
+            for earlier in plan.stages
+            if earlier.input_docs and earlier.schema == record.schema
+        ]
         differing = [
             [
                 stage.config_keys[key]
@@ -108,9 +112,9 @@ class Reuse:
 
     def _shared(self, plan: Plan) -> SharedTopics:
         place = _place(plan)
-        if place not in self._found_shared:
-            self._found_shared[place] = SharedTopics.of(self._plan.shards, plan.shards)
-        return self._found_shared[place]
+        if place not in self._shared_topics:
+            self._shared_topics[place] = SharedTopics.of(self._plan.shards, plan.shards)
+        return self._shared_topics[place]
 
     @cached_property
     def plans(self) -> tuple[list[Plan], list[str]]:
@@ -143,7 +147,7 @@ class Reuse:
         """The plans of an output that are looked at, the latest first.
 
         Raises:
-            PreflightError: a run may be writing into the output, or it holds none.
+            PreflightError: a launcher may be writing into the output, or it holds no plan.
         """
         plans = {
             name: state
@@ -179,8 +183,8 @@ class Reuse:
     def _receipts(self, plan: Plan, name: str) -> Mapping[int, Receipt]:
         """The receipts of a stage.
 
-        In this output those of a killed run count, as if it were resumed; another run may still be
-        writing elsewhere.
+        In this output the receipts of a killed launcher count, as if it were resumed; another
+        launcher may still be writing elsewhere.
         """
         if plan.output == self._plan.output:
             return read_receipts(plan)[name]
@@ -192,7 +196,7 @@ class Reuse:
 
 def _parts_of(shard: int, stages: Sequence[_Parts]) -> Iterator[ReusablePart]:
     for parts, shared in stages:
-        yield from (parts[each] for each in shared.shards(shard) if each in parts)
+        yield from (parts[number] for number in shared.shards(shard) if number in parts)
 
 
 def _other_machines(
@@ -205,9 +209,9 @@ def _other_machines(
         machine = read_machine(plan.output, name)
         there = {} if machine is None else machine.arithmetic(backend)
         differ = [
-            f"{each} {there.get(each) or 'unknown'} (here {here.get(each) or 'none'})"
-            for each in {**here, **there}
-            if there.get(each) != here.get(each)
+            f"{fact} {there.get(fact) or 'unknown'} (here {here.get(fact) or 'none'})"
+            for fact in {**here, **there}
+            if there.get(fact) != here.get(fact)
         ]
         if differ:
             yield f"{_place(plan)}: {record.name} was computed with a different {', '.join(differ)}"
@@ -215,9 +219,9 @@ def _other_machines(
 
 @cache
 def _arithmetic(output: str, machine: str, backend: str) -> str:
-    """What computed a part; empty if that is unknown."""
-    found = read_machine(output, machine)
-    return "" if found is None else arithmetic_digest(found, backend)
+    """The arithmetic of the machine that computed a part; empty if it is unknown."""
+    description = read_machine(output, machine)
+    return "" if description is None else arithmetic_digest(description, backend)
 
 
 def _part(plan: Plan, stage: str, receipt: Receipt) -> InputPart:

@@ -193,8 +193,8 @@ def prepare(
     settings, scoring = settle(settings)
     of_runs: list[type[Any]] = [Stage] if stage in (None, RUNS) and has_parts else []
     if stage != RUNS or of_runs:
-        steps = [each for step, each in steps_of(settings).items() if stage in (None, step)]
-        jobs = [each for each in steps if each.needs_workers(settings)]
+        steps = [kind for step, kind in steps_of(settings).items() if stage in (None, step)]
+        jobs = [kind for kind in steps if kind.needs_workers(settings)]
         check_flags(flags, [*jobs, *of_runs], scoring.device, wait)
     return settings, scoring
 

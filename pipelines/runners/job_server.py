@@ -49,7 +49,7 @@ _PROJECT = (
 _DEPENDENCY = (
     "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
 )
-# What Spark and Flink access by reflection; Java 17 closes it.
+# The packages that Spark and Flink access by reflection; Java 17 closes them.
 _OPENED = ("java.lang", "java.lang.invoke", "java.nio", "java.util", "sun.nio.ch")
 # Error messages quote the end of a job server's log, which should hold warnings only.
 _QUIET = ("-Dspark.ui.enabled=false", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
@@ -298,8 +298,8 @@ def _build_prism(progress: Progress) -> Path:
 def _download(engine: _JavaEngine, jar: str, flag: str, progress: Progress) -> str:
     """The class path of a job server that Maven downloads, once for this machine."""
     folder, mvn = _cache(), shutil.which("mvn")
-    own = f"org.apache.beam:{engine.artifact}-job-server:{beam.__version__}"
-    copy = [f"-Dartifact={own}", f"-DoutputDirectory={folder}"]
+    artifact = f"org.apache.beam:{engine.artifact}-job-server:{beam.__version__}"
+    copy = [f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"]
     if mvn is None:
         by_hand = f"Run `mvn dependency:copy {' '.join(copy)}` on a machine that has Maven"
         raise _missing(jar, flag, "Maven", f"{by_hand}, and give the jar with --{flag} after `--`")
@@ -310,19 +310,19 @@ def _download(engine: _JavaEngine, jar: str, flag: str, progress: Progress) -> s
             return stored
         progress.note(f"downloading {jar} with {mvn}, once for this machine")
         try:
-            _run([mvn, "-B", "-q", *copy, f"{_MAVEN_DEPENDENCY}:copy"], f"Maven has no {own}")
+            _run([mvn, "-B", "-q", *copy, f"{_MAVEN_DEPENDENCY}:copy"], f"Maven has no {artifact}")
             return str(folder / jar)
         except PreflightError as error:
-            project, found = Path(work, "pom.xml"), Path(work, "classpath")
+            project, classpath = Path(work, "pom.xml"), Path(work, "classpath")
             project.write_text(
                 _PROJECT.format(
-                    "".join(_DEPENDENCY.format(*each.split(":")) for each in engine.tested)
+                    "".join(_DEPENDENCY.format(*tested.split(":")) for tested in engine.tested)
                 )
             )
             resolve = [
                 "-f",
                 str(project),
-                f"-Dmdep.outputFile={found}",
+                f"-Dmdep.outputFile={classpath}",
                 f"{_MAVEN_DEPENDENCY}:build-classpath",
             ]
             advice = (
@@ -330,8 +330,8 @@ def _download(engine: _JavaEngine, jar: str, flag: str, progress: Progress) -> s
                 f"--{flag} after `--`"
             )
             _run([mvn, "-B", "-q", *resolve], advice)
-            progress.note(f"Maven has no {own}: using {engine.tested[0]}")
-            listed.write_text(found.read_text())
+            progress.note(f"Maven has no {artifact}: using {engine.tested[0]}")
+            listed.write_text(classpath.read_text())
             return listed.read_text().strip()
 
 

@@ -98,7 +98,7 @@ def shuffle_room(runner: Runner, flags: Sequence[str] = ()) -> float:
     return math.inf
 
 
-def settle_kernel(settings: _Config, runner: Runner, flags: Sequence[str]) -> _Config:
+def resolve_kernel(settings: _Config, runner: Runner, flags: Sequence[str]) -> _Config:
     """The kernel `auto` is torch's for workers on other machines, which may have no compiled
     one.
     """
@@ -150,7 +150,7 @@ def _in_processes(options: "PipelineOptions") -> "beam.Pipeline":
     # As Beam does in this mode, except for the command: Beam does not quote the interpreter's path,
     # and its worker logs to this standard error.
     direct.direct_running_mode = "in_memory"
-    # Beam would count the cores of the machine, not those of the container.
+    # Beam would count the cores of the machine, not of the container.
     direct.direct_num_workers = direct.direct_num_workers or usable_cores()
     worker = SubprocessSDKEnvironment.from_command_string(
         f"exec {shlex.quote(sys.executable)} -m {WORKER_MODULE} local"
@@ -222,6 +222,6 @@ def _check_flags(flags: Sequence[str], root: Any) -> None:
 
 
 def _subclasses(root: Any) -> Iterator[Any]:
-    for each in root.__subclasses__():
-        yield each
-        yield from _subclasses(each)
+    for subclass in root.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)

@@ -230,7 +230,7 @@ class _Workers:
             self._hook(failed)
 
     def _find(self) -> list[psutil.Process]:
-        """Those that run."""
+        """The worker processes that run."""
         for child in psutil.Process().children():
             if child.pid not in self._seen and is_worker(child):
                 self._seen[child.pid] = child
@@ -276,10 +276,10 @@ def explain(error: BaseException) -> BeamrankError:
     """The error that a worker raised, extracted from the text of the runner's error."""
     if isinstance(error, BeamrankError):
         kind = _OURS.get(f"{type(error).__module__}.{type(error).__name__}", BeamrankError)
-        return in_mid_run(kind, _WHILE_RUNNING.sub("", str(error)))
+        return of_started_job(kind, _WHILE_RUNNING.sub("", str(error)))
     if raised := _RAISED.findall(str(error)):
         name, message = raised[-1]
-        return in_mid_run(_OURS[name], message.strip())
+        return of_started_job(_OURS[name], message.strip())
     if full := _FULL.search(str(error)):
         return BeamrankError(
             f"a worker cannot write: {full[0]}. Finished shards are kept: make room, then run the "
@@ -294,9 +294,9 @@ def explain(error: BaseException) -> BeamrankError:
     return BeamrankError(f"the job failed: {reason}{thread_limit(reason)}")
 
 
-def in_mid_run(kind: type[BeamrankError], message: str) -> BeamrankError:
-    """An error of a started job: its exit code is 1 or that of a temporary one, because others
-    mean that nothing was started.
+def of_started_job(kind: type[BeamrankError], message: str) -> BeamrankError:
+    """An error of a started job: its exit code is 1, or a temporary error's, because others mean
+    that nothing was started.
     """
     stays = issubclass(kind, TemporaryError) or kind.exit_code == BeamrankError.exit_code
     return kind(message) if stays else BeamrankError(message)

@@ -157,18 +157,18 @@ def child_processes() -> list[Any]:
 
 
 def end_children(others: Collection[int]) -> None:
-    """Ends all processes below this one but those below `others`, the pids of child processes that
+    """Ends all processes below this one, but not below `others`, the pids of child processes that
     it did not start: a shell that starts a command with `exec` hands on its own.
     """
-    if own := [child for child in child_processes() if child.pid not in others]:
-        _end_trees(own)
+    if children := [child for child in child_processes() if child.pid not in others]:
+        _end_trees(children)
 
 
-def _end_trees(own: list[Any]) -> None:
+def _end_trees(roots: list[Any]) -> None:
     import psutil
 
-    children = list(own)
-    for child in own:
+    children = list(roots)
+    for child in roots:
         with contextlib.suppress(psutil.NoSuchProcess):
             children += child.children(recursive=True)
     for child in children:

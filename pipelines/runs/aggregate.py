@@ -48,12 +48,13 @@ def aggregate(
     plan, _, stages, (file, *_) = other_runs(
         os.fsdecode(output), [aggregation], k1, opponents, seed, stage
     )
-    found: RunScores = {}
+    scores: RunScores = {}
     for parts in iter_shards(plan, stages, sealed_stages(plan)):
-        found |= {
-            query_id: run_scores(query_id, each) for query_id, each in file.rankings(parts).items()
+        scores |= {
+            query_id: run_scores(query_id, ranking)
+            for query_id, ranking in file.rankings(parts).items()
         }
-    return dict(sorted(found.items()))
+    return dict(sorted(scores.items()))
 
 
 def other_runs(
@@ -97,19 +98,20 @@ def other_runs(
         run = replace(duo, aggregation=name, drawn=drawn).varied_run_name(k1)
         variant = (("aggregation", name), ("drawn", drawn))
         files += [
-            RunFile(run, duo.name, each, k1, variant, config.in_parts(each))
-            for each in config.run_formats
+            RunFile(run, duo.name, run_format, k1, variant, config.in_parts(run_format))
+            for run_format in config.run_formats
         ]
     return plan, config, stages, files
 
 
 def _pairwise(output: str, stages: Sequence[Any], name: str | None) -> ScoreDuo:
     """The stage whose pairs are aggregated."""
-    found = {each.name: each for each in stages if isinstance(each, ScoreDuo)}
-    if not found:
+    comparing = {stage.name: stage for stage in stages if isinstance(stage, ScoreDuo)}
+    if not comparing:
         raise PreflightError(f"{output} has no duo stage: there are no pairs to aggregate")
-    if name not in found and (name is not None or len(found) > 1):
+    if name not in comparing and (name is not None or len(comparing) > 1):
         raise ConfigError(
-            f"--stage {name}: choose a stage of {output} that compares pairs: {', '.join(found)}"
+            f"--stage {name}: choose a stage of {output} that compares pairs: "
+            f"{', '.join(comparing)}"
         )
-    return next(iter(found.values())) if name is None else found[name]
+    return next(iter(comparing.values())) if name is None else comparing[name]

@@ -52,7 +52,7 @@ class RunFile:
 
     @property
     def ending(self) -> str:
-        """That of its file, or of its parts."""
+        """The ending of its file, or of its parts."""
         return FORMATS[self.run_format].ending
 
     @property
@@ -69,7 +69,7 @@ class RunFile:
         """Each query's ranking, from the parts of a shard."""
         if self.k is None and not self.variant:
             return parts.rankings(self.stage)
-        stage: Any = next(each for each in parts.stages if each.name == self.stage)
+        stage: Any = next(stage for stage in parts.stages if stage.name == self.stage)
         return parts.rank(replace(stage, **dict(self.variant)), self.k)
 
     def by_query(self, parts: ShardParts, run_tag: str) -> Iterator[tuple[str, bytes]]:
@@ -97,7 +97,7 @@ class RunFile:
         return parts.table(self.stage, self.rankings(parts))
 
     def url(self, plan: Plan) -> str:
-        """Where it is."""
+        """Its URL."""
         return storage.join(plan.output, RUNS, self.base)
 
     def folder(self, plan: Plan) -> "PartFolder":
@@ -124,11 +124,11 @@ def parse_run_file(stages: Sequence[Stage], base: str, in_parts: bool) -> RunFil
     has it.
     """
     name, _, ending = base.partition(".")
-    run_format = next((each for each, found in FORMATS.items() if found.ending == ending), None)
+    run_format = next((key for key, kind in FORMATS.items() if kind.ending == ending), None)
     for stage in stages if run_format else ():
-        found = stage.parse_run_name(name)
-        if found is not None:
-            return RunFile(name, stage.name, run_format or "", found[1], found[0], in_parts)
+        parsed = stage.parse_run_name(name)
+        if parsed is not None:
+            return RunFile(name, stage.name, run_format or "", parsed[1], parsed[0], in_parts)
     return None
 
 
@@ -139,7 +139,7 @@ class RunSpool:
         self._run, self._tag = run, run_tag
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         self._query_ids: list[Any] = []
-        # Where the rows of each query begin, and the last ones end.
+        # The places where the rows of each query begin, and the last rows end.
         self._places = array("q", [0])
 
     def __enter__(self) -> "RunSpool":
@@ -194,7 +194,7 @@ class PartFolder:
     plans: Spark, DuckDB.
 
     It holds exactly the parts of one plan wherever it holds `_SUCCESS`, which is removed first and
-    written last. `ending` is that of the names of the parts.
+    written last. The names of the parts have the `ending`.
     """
 
     records: ClassVar[tuple[str, ...]] = (SUCCESS,)
@@ -213,7 +213,7 @@ class PartFolder:
         yield from map(self.part, range(self.shards))
         yield from self.records
 
-    def own(self) -> set[str] | None:
+    def written_names(self) -> set[str] | None:
         """The names of what this or an earlier run wrote here; None where no folder is.
 
         Raises:
@@ -230,14 +230,14 @@ class PartFolder:
             if not re.fullmatch(LAUNCHER.pattern, name)
         }
         known = re.compile(rf"part-\d{{5,}}\.{re.escape(self.ending)}")
-        own = {
+        ours = {
             name
             for name in names
             if (base := final_name(name) or name) in self.records or known.fullmatch(base)
         }
-        others = (names - own) | {
+        others = (names - ours) | {
             name
-            for name in own & storage.folder_names(self.url)
+            for name in ours & storage.folder_names(self.url)
             if not storage.is_link(storage.join(self.url, name))
         }
         if others:
@@ -245,25 +245,25 @@ class PartFolder:
                 f"{storage.join(self.url, min(others))} is not a file of beamrank, and the folder "
                 "that holds it is written anew: move it away, and run the same command again"
             )
-        return own
+        return ours
 
     def begin(self) -> None:
         """Removes all that is there, `_SUCCESS` first: parts of other plans, lost attempts, a link
         or a file of this name.
 
         Raises:
-            PreflightError: see `own`; then nothing is removed.
+            PreflightError: see `written_names`; then nothing is removed.
         """
         if not self.remove():
             storage.remove(self.url)
 
     def remove(self) -> bool:
         """Removes the folder as `begin` does; returns whether there was one."""
-        own = self.own()
-        if own is not None:
+        ours = self.written_names()
+        if ours is not None:
             storage.remove(storage.join(self.url, SUCCESS))
-            storage.remove_files(self.url, own)
-        return own is not None
+            storage.remove_files(self.url, ours)
+        return ours is not None
 
     def write(self, shard: int, content: bytes) -> None:
         """Writes a shard's part; another attempt's is replaced, by the same bytes."""
@@ -303,7 +303,7 @@ class PartFolder:
                 f"{self.url} lacks {self.part(missing[0])} and the parts of {len(missing) - 1:,} "
                 "more shards: run again, which writes it again"
             )
-        storage.remove_files(self.url, (self.own() or set()) - set(self.names))
+        storage.remove_files(self.url, (self.written_names() or set()) - set(self.names))
         storage.replace(storage.join(self.url, SUCCESS), b"")
 
 
@@ -324,7 +324,7 @@ class ShardWriter:
 
     @property
     def folders(self) -> list[PartFolder]:
-        """Where the parts are."""
+        """The folders of the parts."""
         return [folder for _, folder in self.runs]
 
     def done(self) -> set[int]:

@@ -92,7 +92,7 @@ def write_run_files(
     evaluators: Evaluators = MappingProxyType({}),
     write_parts: WriteParts | None = None,
 ) -> dict[RunFile, str]:
-    """Writes some runs with their metadata, lets evaluators see those that they measure, and
+    """Writes some runs with their metadata, lets evaluators see the runs that they measure, and
     returns their paths.
     """
     check_places(plan, [file.folder(plan) for file in files])
@@ -156,7 +156,7 @@ def check_places(plan: Plan, folders: Iterable[PartFolder]) -> None:
     # A link is replaced, and what is behind it stays.
     if not storage.is_link(storage.join(plan.output, RUNS)):
         for folder in folders:
-            folder.own()
+            folder.written_names()
 
 
 def run_evaluators(plan: Plan, config: RunConfig, files: Sequence[RunFile]) -> Evaluators:
@@ -196,7 +196,9 @@ def evaluate_shard(parts: ShardParts, evaluators: Evaluators) -> None:
     scores decrease.
     """
     for file, evaluator in evaluators.items():
-        evaluator.add((query_id, each.doc_ids) for query_id, each in file.rankings(parts).items())
+        evaluator.add(
+            (query_id, ranking.doc_ids) for query_id, ranking in file.rankings(parts).items()
+        )
 
 
 def finish_evaluations(plan: Plan, evaluators: Evaluators) -> dict[str, Evaluation]:
@@ -229,12 +231,14 @@ def measure_files(evaluations: Mapping[str, Evaluation]) -> dict[str, bytes | No
     """The content of both files by name; values of many topics are a table, else it is None: there
     is no such file.
     """
-    means: dict[str, Any] = {name: each.means for name, each in evaluations.items()}
+    means: dict[str, Any] = {name: evaluation.means for name, evaluation in evaluations.items()}
     table = None
-    if any(len(each.per_query) > MOST_IN_JSON for each in evaluations.values()):
+    if any(len(evaluation.per_query) > MOST_IN_JSON for evaluation in evaluations.values()):
         table = _values_table(evaluations)
     else:
-        means[VALUES] = {name: dict(each.per_query.items()) for name, each in evaluations.items()}
+        means[VALUES] = {
+            name: dict(evaluation.per_query.items()) for name, evaluation in evaluations.items()
+        }
     return {PER_QUERY: table, MEASURES: json.dumps(means, indent=1).encode()}
 
 
@@ -248,11 +252,11 @@ def _values_table(evaluations: Mapping[str, Evaluation]) -> bytes:
 
 def _groups(evaluations: Mapping[str, Evaluation]) -> Iterator[Any]:
     """The table, a row group for each run and measure, in the order of the topics."""
-    for run, each in evaluations.items():
-        values = each.per_query
+    for run, evaluation in evaluations.items():
+        values = evaluation.per_query
         order = pa.array(values.order)
         query_ids = values.ids.take(order)
-        for name in each.means:
+        for name in evaluation.means:
             names = (pa.repeat(pa.scalar(label, pa.string()), len(order)) for label in (run, name))
             yield pa.table(
                 [query_ids, *names, pa.array(values.of(name)).take(order)], schema=PER_QUERY_TABLE

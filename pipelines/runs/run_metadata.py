@@ -90,7 +90,7 @@ def write_run_metadata(
 
 
 def describe_retrieval(stages: Sequence[Any], file: RunFile) -> Iterator[Component]:
-    """The stages up to that of a run, with the settings that decide its scores."""
+    """The stages up to the run's, with the settings that decide its scores."""
     before: str | None = None
     for stage in stages:
         if not stage.ranks:
@@ -121,13 +121,13 @@ def describe_retrieval(stages: Sequence[Any], file: RunFile) -> Iterator[Compone
 
 def describe_data(config: RunConfig) -> Component:
     """The test collection."""
-    found = {
+    facts = {
         "name": storage.name(config.corpus.path),
         "source": config.corpus.path,
         "qrels": getattr(config.qrels, "path", None),
         "topics": config.topics.path,
     }
-    return {"test collection": {key: value for key, value in found.items() if value is not None}}
+    return {"test collection": {key: value for key, value in facts.items() if value is not None}}
 
 
 def _platform(machine: Machine) -> Component:
@@ -141,7 +141,9 @@ def _platform(machine: Machine) -> Component:
         "operating system": {"kernel": machine.system},
         "software": {
             "libraries": {"python": [f"python=={machine.python}", *libraries]},
-            "retrieval toolkit": [each for each in libraries if each.startswith("pyserini")],
+            "retrieval toolkit": [
+                library for library in libraries if library.startswith("pyserini")
+            ],
         },
     }
 

@@ -29,75 +29,88 @@ _DELETE_OR_AGGREGATE = f"{_AGGREGATE_AGAIN}; delete it if you do not need it"
 
 
 def verify_runs(
-    plan: Plan, stages: Sequence[Stage], config: RunConfig, found: Verification
+    plan: Plan, stages: Sequence[Stage], config: RunConfig, verification: Verification
 ) -> None:
     """Adds the findings about the runs and their measures, which are written from sealed stages."""
     manifests = plan.manifests(StageFolder.stated)
     unknown = [stage.name for stage in plan.stages if stage.name not in manifests]
     if unknown:
-        damaged = any(finding.file.partition("/")[0] in unknown for finding in found.findings)
+        damaged = any(
+            finding.file.partition("/")[0] in unknown for finding in verification.findings
+        )
         why = "receipts and manifests are damaged" if damaged else "the run is not finished"
-        found.notes.append(f"{why} ({', '.join(unknown)}): its runs were not checked")
+        verification.notes.append(f"{why} ({', '.join(unknown)}): its runs were not checked")
         return
     here = storage.join(plan.output, RUNS)
     sizes, folders = storage.sizes_bytes(here), storage.folder_names(here)
-    own = {file.base: file for file in run_files(stages, config)}
+    configured = {file.base: file for file in run_files(stages, config)}
     missing = sorted(
-        base for base, file in own.items() if base not in (folders if file.in_parts else sizes)
+        base
+        for base, file in configured.items()
+        if base not in (folders if file.in_parts else sizes)
     )
-    if len(missing) == len(own):
-        found.notes.append(
+    if len(missing) == len(configured):
+        verification.notes.append(
             f"the runs are not written yet: {_WRITE_AGAIN.replace('it again', 'them')}"
         )
     else:
         if config.judgments is not None and MEASURES not in sizes:
             missing.append(MEASURES)
-        found.findings += [
+        verification.findings += [
             Finding(f"{RUNS}/{base}", "is missing", _WRITE_AGAIN) for base in missing
         ]
     metadata = {f"{base}{ENDING}" for base in {*sizes, *folders}} & sizes.keys()
     ours = []
     for base in sorted((sizes.keys() | folders) - metadata - {MEASURES, PER_QUERY}):
-        file = own.get(base) or parse_run_file(stages, base, base in folders)
+        file = configured.get(base) or parse_run_file(stages, base, base in folders)
         if file is None or file.in_parts != (base in folders):
-            found.notes.append(
+            verification.notes.append(
                 f"not checked: {RUNS}/{base}, which is not a run of the current plan"
             )
         else:
             ours.append(file)
-    evaluators = _evaluators(plan, config, list(own.values()), found) if MEASURES in sizes else {}
+    evaluators = (
+        _evaluators(plan, config, list(configured.values()), verification)
+        if MEASURES in sizes
+        else {}
+    )
     _verify_files(
-        plan, stages, manifests, {file: file.base in own for file in ours}, evaluators, found
+        plan,
+        stages,
+        manifests,
+        {file: file.base in configured for file in ours},
+        evaluators,
+        verification,
     )
     for base in sorted({*metadata, *(f"{file.base}{ENDING}" for file in ours)}):
         run = base.removesuffix(ENDING)
-        is_own = run in own
+        is_own = run in configured
         if base not in sizes:
             remedy = _WRITE_AGAIN if is_own else _AGGREGATE_AGAIN
-            found.findings.append(Finding(f"{RUNS}/{base}", "is missing", remedy))
+            verification.findings.append(Finding(f"{RUNS}/{base}", "is missing", remedy))
         # What they hold depends on the machine that wrote them.
         elif not is_unchanged(storage.read_bytes(storage.join(here, base)), run):
             remedy = _WRITE_AGAIN if is_own else _DELETE_OR_AGGREGATE
-            found.findings.append(
+            verification.findings.append(
                 Finding(f"{RUNS}/{base}", "was changed after it was written", remedy)
             )
     in_one = [file.base for file in ours if not file.in_parts]
-    found.count(
+    verification.count(
         [sizes[base] for base in (*in_one, *metadata, *({MEASURES, PER_QUERY} & sizes.keys()))]
     )
 
 
 def _evaluators(
-    plan: Plan, config: RunConfig, files: Sequence[RunFile], found: Verification
+    plan: Plan, config: RunConfig, files: Sequence[RunFile], verification: Verification
 ) -> Evaluators:
     if config.judgments is None:
-        found.notes.append(
+        verification.notes.append(
             f"not checked: {RUNS}/{MEASURES}, as the current plan has no qrels or no measures"
         )
     try:
         return run_evaluators(plan, config, files)
     except (BeamrankError, OSError) as error:
-        found.notes.append(f"not checked: {RUNS}/{MEASURES}: {error}")
+        verification.notes.append(f"not checked: {RUNS}/{MEASURES}: {error}")
         return {}
 
 
@@ -107,9 +120,9 @@ def _verify_files(
     manifests: Mapping[str, Manifest],
     files: Mapping[RunFile, bool],
     evaluators: Evaluators,
-    found: Verification,
+    verification: Verification,
 ) -> None:
-    """Makes runs again, and compares them with the files; notes those whose parts are damaged.
+    """Makes runs again, and compares them with the files; notes runs whose parts are damaged.
 
     `files` tells of each whether it is one of the configuration.
     """
@@ -139,37 +152,39 @@ def _verify_files(
         for file, is_own in files.items():
             name, remedy = f"{RUNS}/{file.base}", _WRITE_AGAIN if is_own else _DELETE_OR_AGGREGATE
             if file in hashes:
-                verify_parts(file.folder(plan), hashes[file], remedy, found)
+                verify_parts(file.folder(plan), hashes[file], remedy, verification)
             if isinstance(failed.get(file), ReceiptError):
-                found.notes.append(f"not checked: {name}, which is made from a damaged part")
+                verification.notes.append(f"not checked: {name}, which is made from a damaged part")
             elif file in failed:
                 problem = f"cannot be made from the sealed stages ({failed[file]})"
-                found.findings.append(Finding(name, problem, _DELETE_OR_AGGREGATE))
+                verification.findings.append(Finding(name, problem, _DELETE_OR_AGGREGATE))
             elif file in spools and spools[file].sha256() != storage.sha256(file.url(plan)):
                 problem = "is not the run that the sealed stages of the current plan give"
-                found.findings.append(Finding(name, problem, remedy))
+                verification.findings.append(Finding(name, problem, remedy))
     if evaluators and failed:
-        found.notes.append(f"not checked: {RUNS}/{MEASURES}, as not all runs can be made")
+        verification.notes.append(f"not checked: {RUNS}/{MEASURES}, as not all runs can be made")
     elif evaluators and (lines := plan.changed_qrels()):
-        found.notes += [f"not checked: {RUNS}/{MEASURES}: {line}" for line in lines]
+        verification.notes += [f"not checked: {RUNS}/{MEASURES}: {line}" for line in lines]
     elif evaluators:
         expected = measure_files(finish_evaluations(plan, evaluators))
         present = storage.read_files(storage.join(plan.output, RUNS), [MEASURES, PER_QUERY])
         problem = "does not hold the measures that runs and qrels give"
         changed = [
             name
-            for name, each in expected.items()
-            if each is not None and present.get(name) != each
+            for name, measured in expected.items()
+            if measured is not None and present.get(name) != measured
         ]
-        found.findings += [Finding(f"{RUNS}/{name}", problem, _WRITE_AGAIN) for name in changed]
+        verification.findings += [
+            Finding(f"{RUNS}/{name}", problem, _WRITE_AGAIN) for name in changed
+        ]
 
 
 def verify_parts(
-    folder: PartFolder, expected: Mapping[int, str], remedy: str, found: Verification
+    folder: PartFolder, expected: Mapping[int, str], remedy: str, verification: Verification
 ) -> None:
     """Adds the findings about a folder below `runs/`: of each part its SHA-256 is expected."""
     place = f"{RUNS}/{storage.name(folder.url)}"
-    found.findings += [
+    verification.findings += [
         Finding(f"{place}/{name}", why, remedy) for name, why in folder.problems(expected)
     ]
-    found.count(storage.sizes_bytes(folder.url).values())
+    verification.count(storage.sizes_bytes(folder.url).values())

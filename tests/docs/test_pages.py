@@ -1,5 +1,7 @@
 """The tables of the pages agree with the code, and the site builds."""
 
+import ast
+import importlib
 import os
 import re
 import subprocess
@@ -30,6 +32,7 @@ from beamrank.report.runs import CandidateView
 from contrib.fusion import methods as fusion
 from contrib.pairs.score import ScorePreview
 from docs.generate import generated
+from docs.hooks import PUBLIC
 from models.architectures.families import bert_template
 from models.training.config import OBJECTIVES, RECIPES
 from pipelines.plan.estimate import Estimate, StageEstimate
@@ -274,6 +277,25 @@ def test_pages_have_at_most_36500_words() -> None:
     pages = {ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")}
     pages -= {ROOT / "docs/reference/errors.md", ROOT / "docs/internals/hooks.md"}
     assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= 36_500
+
+
+def test_example_of_a_package_imports_public_names_alone() -> None:
+    public = {(module, name) for module, names in PUBLIC.items() for name in names}
+    assert all(hasattr(importlib.import_module(module), name) for module, name in public)
+    statements = [
+        statement
+        for path in ROOT.glob("examples/plugin/beamrank_overlap/*.py")
+        for statement in ast.parse(path.read_text()).body
+    ]
+    used = {
+        (statement.module, alias.name)
+        for statement in statements
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+        if str(statement.module).partition(".")[0] in ("beamrank", "models", "pipelines")
+    }
+    assert used <= public
+    assert len(used) > 20
 
 
 def test_index_names_every_page() -> None:

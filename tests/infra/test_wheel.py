@@ -78,38 +78,53 @@ def test_every_entry_point_loads_from_the_wheel(wheel, tmp_path):
     )
 
 
-@pytest.mark.slow
-@pytest.mark.jvm
-@pytest.mark.timeout(1800)
-def test_wheel_runs_the_demo_in_an_environment_of_its_own(wheel, tmp_path):
-    binaries, lock = (
-        Path(sys.executable).parent,
-        f"python{sys.version_info.major}.{sys.version_info.minor}.txt",
-    )
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """The programs of an environment with the wheel, the package of examples/plugin and pytest."""
+    folder = tmp_path_factory.mktemp("installed")
+    lock = f"python{sys.version_info.major}.{sys.version_info.minor}.txt"
+    example = folder / "plugin"
+    # A build writes into its source.
+    shutil.copytree(ROOT / "examples/plugin", example)
 
     def uv(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        command = [binaries / "uv", *arguments]
+        command = [Path(sys.executable).parent / "uv", *arguments]
         return subprocess.run(
-            command, capture_output=True, text=True, cwd=tmp_path, env=environ(), check=False
+            command, capture_output=True, text=True, cwd=folder, env=environ(), check=False
         )
 
     uv("venv", "--python", sys.executable, "empty").check_returncode()
-    install = (
-        "pip",
-        "install",
-        "--python",
-        "empty",
-        "--constraint",
-        ROOT / "requirements" / lock,
-        wheel,
-    )
+    locked = ("--constraint", ROOT / "requirements" / lock)
+    install = ("pip", "install", "--python", "empty", *locked, wheel, f"{example}[test]")
     done = uv(*install)
     if done.returncode:
         done = uv(*install, "--offline")
     if "network was disabled" in done.stderr:
         pytest.skip(f"no index answers, and uv's cache has not all: {done.stderr.strip()[-300:]}")
     assert done.returncode == 0, done.stderr
-    demo = [tmp_path / "empty/bin/beamrank", "demo", "--json", "--quiet"]
+    return folder / "empty/bin"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_example_of_a_package_passes_its_tests_beside_the_wheel(installed, tmp_path):
+    shutil.copytree(ROOT / "examples/plugin/tests", tmp_path / "tests")
+    done = subprocess.run(
+        [installed / "python", "-m", "pytest", "-q", "tests"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environ(),
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.jvm
+@pytest.mark.timeout(1800)
+def test_wheel_runs_the_demo_in_an_environment_of_its_own(installed, tmp_path):
+    demo = [installed / "beamrank", "demo", "--json", "--quiet"]
     made = subprocess.run(
         demo, capture_output=True, text=True, cwd=tmp_path, env=environ(), check=False
     )

@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 
 from beamrank.plugins import Registry
+from tests import ROOT
+
+# The package `beamrank_overlap`, which pytest finds by a setting of its own.
+EXAMPLE = ROOT / "examples/plugin"
 
 
 def install(
@@ -30,7 +34,7 @@ def install(
             + "\n"
         )
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=":")
+    monkeypatch.setenv("PYTHONPATH", f"{folder}:{EXAMPLE}", prepend=":")
     importlib.invalidate_caches()
     if isinstance(registry, Registry):
         monkeypatch.setattr(registry, "_entries", None)

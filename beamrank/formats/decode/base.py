@@ -1,4 +1,4 @@
-"""What every decoder gives: names of columns, ranges that are read on their own, and rows."""
+"""The interface of decoders: names of columns, ranges that are read on their own, and rows."""
 
 import io
 import itertools
@@ -86,8 +86,8 @@ def unit_ranges(sizes: Sequence[int], unit_bytes: int) -> list[tuple[int, int]]:
 
 def collected(records: Records, wanted: Wanted) -> Iterator[Rows]:
     """Records, each with its place, as columns."""
-    while some := list(itertools.islice(records, _RECORDS_AT_ONCE)):
-        places, rows = zip(*some, strict=True)
+    while batch := list(itertools.islice(records, _RECORDS_AT_ONCE)):
+        places, rows = zip(*batch, strict=True)
         yield Rows({at: [row[at] for row in rows] for at in wanted}, places)
 
 
@@ -217,18 +217,18 @@ class FolderColumns(Decoder):
 
     def __init__(self, rows: Decoder, folders: Mapping[str, str | None]) -> None:
         """Takes the value of each column that a folder names."""
-        own = len(rows.names)
+        first = len(rows.names)
         self.names = (*rows.names, *folders)
-        folder_types = dict.fromkeys(range(own, len(self.names)), pa.string())
+        folder_types = dict.fromkeys(range(first, len(self.names)), pa.string())
         self.types = {**rows.types, **folder_types} if rows.types else {}
         self.width = rows.width
         self.first = [*rows.first, *folders.values()] if rows.first else []
         self._rows = rows
-        self._values = dict(enumerate(folders.values(), own))
+        self._values = dict(enumerate(folders.values(), first))
 
     def rows(self, start: int, end: int, wanted: Wanted, bad: Bad) -> Iterator[Rows]:
-        own = {at: kind for at, kind in wanted.items() if at not in self._values}
-        for rows in self._rows.rows(start, end, own, bad):
+        from_rows = {at: kind for at, kind in wanted.items() if at not in self._values}
+        for rows in self._rows.rows(start, end, from_rows, bad):
             count = len(rows.places)
             folders = {
                 at: pa.repeat(pa.scalar(value, pa.string()), count)

@@ -455,8 +455,8 @@ def csv_row(line: bytes) -> list[str]:
 
 
 def blocks_of(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Blocks of lines: `blocks_between`, or, where `end` is 0, those of a whole file, each with the
-    number of its first line, from 1.
+    """Blocks of lines: `blocks_between`, or, where `end` is 0, the blocks of a whole file, each
+    with the number of its first line, from 1.
     """
     if end:
         yield from blocks_between(file, start, end)

@@ -28,7 +28,7 @@ _FEWEST_BYTES = 8
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a]")
 
 
-def packed_as(beginning: bytes) -> str:
+def packing_hint(beginning: bytes) -> str:
     """A sentence that names how a file is packed whose name does not, or a wide encoding; empty for
     text in UTF-8.
     """
@@ -44,7 +44,7 @@ def packed_as(beginning: bytes) -> str:
 
 def check_text(url: str, beginning: bytes) -> None:
     """Raises PreflightError where a file with this beginning is not text in UTF-8."""
-    packed = packed_as(beginning)
+    packed = packing_hint(beginning)
     if packed:
         raise PreflightError(f"{url} does not hold text{packed}", kind="packed", file=url)
 

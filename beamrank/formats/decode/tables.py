@@ -176,9 +176,9 @@ def _parquet(url: str) -> Iterator[_Opened]:
 
         def read(numbers: range, columns: list[int]) -> Iterator[pa.RecordBatch]:
             wanted = [names[at] for at in columns]
-            some = [groups[number] for number in numbers]
-            size_bytes = sum(group.total_byte_size for group in some)
-            rows = _rows_at_once(sum(group.num_rows for group in some), size_bytes)
+            chosen = [groups[number] for number in numbers]
+            size_bytes = sum(group.total_byte_size for group in chosen)
+            rows = _rows_at_once(sum(group.num_rows for group in chosen), size_bytes)
             # A name can be there twice, among columns that are not read.
             batches = batches_of(file, wanted, numbers, rows)
             return (batch.select(wanted) for batch in batches)

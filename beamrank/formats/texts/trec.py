@@ -41,8 +41,8 @@ _CLOSED = re.compile(r"</doc\s{0,20}>", re.IGNORECASE)
 _OPENING, _CLOSING = (re.compile(tag.pattern.encode(), re.IGNORECASE) for tag in (_OPENED, _CLOSED))
 _ELEMENT_NAME = re.compile(rb"<([A-Za-z][A-Za-z0-9_-]{0,40})[\s>]")
 _ID_ATTRIBUTE = re.compile(r"<doc\s[^<>]*?\bid\s*=\s*[\"']([^\"'<>]*)[\"']", re.IGNORECASE)
-# What is never closed ends with the doc: to look for its end again and again would take quadratic
-# time.
+# An element that is never closed ends with the doc: to look for its end again and again would take
+# quadratic time.
 _DOCNO = re.compile(r"<docno>(.*?)(?:</docno\s*>|\Z)", re.IGNORECASE | re.DOTALL)
 _HEADER_END = re.compile(r"</dochdr\s*>", re.IGNORECASE)
 _NOT_TEXT = re.compile(
@@ -59,14 +59,15 @@ _TOPIC_TAG = re.compile(rb"<(/?)(top|doc|topic)(?:\s[^<>]{0,1000})?>", re.IGNORE
 _TOPIC = re.compile(r"<(top|doc|topic)\b([^>]*)>(.*)</\1\s*>", re.IGNORECASE | re.DOTALL)
 _NESTED = re.compile(r"<(?:top|doc)\s*>|<topic\b", re.IGNORECASE)
 _NUMBER = re.compile(r"\bnumber\s*=\s*([\"'])(.*?)\1", re.IGNORECASE | re.DOTALL)
-# What may be around the topics: the declaration of XML, comments, the element that holds them all.
+# Parts that may be around the topics: the declaration of XML, comments, the element that holds them
+# all.
 _AROUND = re.compile(
     rb"<!--.*?-->|<\?[^>]*>|</?(?!(?:top|doc|topic)\b)[a-z][^<>]*>", re.IGNORECASE | re.DOTALL
 )
 # A field of <top> ends at its closing tag, or where a line begins with a different tag.
 _FIELD = r"<{tag}>\s*(?:{label}:)?(.*?)(?:</{tag}>|^\s*</?[a-z]|\Z)"
 _FLAGS = re.IGNORECASE | re.DOTALL | re.MULTILINE
-# What begins the text of a field, if not its own name.
+# The label that begins the text of a field, if it is not its own name.
 _LABELS = {
     "num": "Number",
     "dom": "Domain",
@@ -78,7 +79,7 @@ _LABELS = {
     "fac": "Factor(s)",
     "def": "Definition(s)",
 }
-# Where a tag is a field: at the beginning of a line, or after a different tag.
+# The places where a tag is a field: at the beginning of a line, or after a different tag.
 _AS_FIELD = re.compile(r"(?:^|(?<=>))[ \t]*<([a-z][\w.-]*)>", re.IGNORECASE | re.MULTILINE)
 _TOPIC_DOCNO = re.compile(r"\s*<docno>(.*?)</docno>(.*)", re.IGNORECASE | re.DOTALL)
 _ELEMENT = re.compile(r"<([a-z_][\w.-]*)[^>]*?(?:/>|>(.*?)</\1\s*>)", re.IGNORECASE | re.DOTALL)
@@ -137,7 +138,7 @@ def _openings(file: BinaryIO, url: str, fields: Sequence[str]) -> Iterator[bytes
         if not number:
             _check_beginning(block, url, fields)
         buffer += block
-        starts = [found.start() for found in _OPENING.finditer(buffer) if found.start()]
+        starts = [opening.start() for opening in _OPENING.finditer(buffer) if opening.start()]
         for start, end in zip([0, *starts], starts, strict=False):
             yield buffer[start:end]
         buffer = buffer[starts[-1] if starts else 0 :]
@@ -224,9 +225,9 @@ def _open_topics(file: InputFile, hints: Hints) -> RecordsDecoder:
 
 def _tags(topic: bytes) -> list[str]:
     """The names of the fields of a topic, in lower case."""
-    whole = _TOPIC.fullmatch(topic.decode("utf-8", "replace"))
-    tag = whole and _TAGS.get(whole[1].lower())
-    return [match[1].lower() for match in tag.finditer(whole[3])] if whole and tag else []
+    parts = _TOPIC.fullmatch(topic.decode("utf-8", "replace"))
+    tag = parts and _TAGS.get(parts[1].lower())
+    return [match[1].lower() for match in tag.finditer(parts[3])] if parts and tag else []
 
 
 def _topics_in(content: bytes) -> Iterator[tuple[int, bytes]]:

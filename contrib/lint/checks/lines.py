@@ -23,7 +23,7 @@ def columns(line: Line, _run: RunState) -> str | None:
 
 
 def _explained(count: int, of_run: RunFormat | None) -> str:
-    """What is wrong with a line of so many columns, in a run of a format or of none yet."""
+    """The problem of a line of so many columns, in a run of a format or of none yet."""
     if of_run is not None:
         longer = ": the line holds more than one row, or words after the last column"
         return (

@@ -140,9 +140,9 @@ class StoredExamples:
         counts = column.value_lengths().to_numpy() if is_list else np.ones(len(column))
         return numbers.cast(pa.int64(), safe=False).to_numpy(), counts.astype(np.int64)
 
-    def _read_records(self, some: RecordRange, bad: Rejects) -> Iterator[pa.Table]:
+    def _read_records(self, wanted: RecordRange, bad: Rejects) -> Iterator[pa.Table]:
         ids = None if self.ids_offset is None else _read_ids(self.url, self.ids_offset)
-        records, read = read_records(some, bad), some.first
+        records, read = read_records(wanted, bad), wanted.first
         while group := list(islice(records, _BATCH_EXAMPLES)):
             numbers = [number for number, _ in group]
             try:
@@ -224,8 +224,8 @@ def stored_examples(url: str, kind: str, vocab_size: int | None = None) -> list[
                 "is not complete"
             )
     return [
-        StoredExamples(url, some, offset, vocab_size)
-        for some, offset in zip(ranges, offsets, strict=True)
+        StoredExamples(url, records, offset, vocab_size)
+        for records, offset in zip(ranges, offsets, strict=True)
     ]
 
 
@@ -310,9 +310,9 @@ def _tfrecord_writer(path: Path, schema: pa.Schema) -> Iterator[_Write]:
 
         def write(table: pa.Table) -> None:
             for start in range(0, table.num_rows, _BATCH_EXAMPLES):
-                some = table.slice(start, _BATCH_EXAMPLES).combine_chunks()
+                batch = table.slice(start, _BATCH_EXAMPLES).combine_chunks()
                 file.write(
-                    frame(encode({name: _feature(some[name].chunk(0)) for name in features}))
+                    frame(encode({name: _feature(batch[name].chunk(0)) for name in features}))
                 )
             if ids and table.num_rows:
                 lines = pc.binary_join_element_wise(

@@ -92,7 +92,7 @@ def query_examples(tokenized: pa.Table, relevant: Relevant, settings: ExampleSet
     )
     judged = [relevant.get(query_id, ()) for query_id in query_ids]
     of_query = zip(judged, batch["doc_ids"].to_pylist(), strict=True)
-    is_relevant = [doc_id in docs for docs, own in of_query for doc_id in own]
+    is_relevant = [doc_id in docs for docs, doc_ids in of_query for doc_id in doc_ids]
     if settings.schema == "duo":
         rows = _pairs(rows)
     inputs = rows + np.array([0, *[len(query_ids)] * (rows.shape[1] - 1)])
@@ -124,8 +124,8 @@ def lay_out_examples(texts: Texts, rows: Rows, settings: ExampleSettings) -> dic
     lengths = inputs.lengths
     ids, types = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
     for start in range(0, len(rows), _LAID_OUT):
-        some = np.arange(start, min(start + _LAID_OUT, len(rows)))
-        batch = lay_out(inputs, some, int(lengths[some].max()))
+        chosen = np.arange(start, min(start + _LAID_OUT, len(rows)))
+        batch = lay_out(inputs, chosen, int(lengths[chosen].max()))
         filled = np.arange(batch.token_ids.shape[1]) < batch.lengths[:, None]
         ids.append(batch.token_ids[filled])
         types.append(batch.token_types[filled])

@@ -1,5 +1,5 @@
-"""What examples are made from: files of examples, runs, top1000 files and triples, recognized by
-their content.
+"""The sources of examples: files of examples, runs, top1000 files and triples, recognized by their
+content.
 
 A source has parts. Each is made on its own, in any process, and they are written in order.
 """
@@ -100,7 +100,7 @@ def parts_of(source: str, conversion: Conversion, bad: Rejects, in_order: Map) -
     """The parts of a source, in order.
 
     Raises:
-        PreflightError: it is none of those that are read.
+        PreflightError: it is none of the sources that are read.
     """
     if storage.is_folder(source):
         return _run_parts(source, conversion)
@@ -253,10 +253,10 @@ def _top1000_parts(
         join(bad, more)
     borders = [math.ceil(len(topics) * bucket / buckets) for bucket in range(buckets + 1)]
     for bucket, (first, end) in enumerate(pairwise(borders)):
-        some = topics[first:end]
-        relevant = conversion.relevant([topic.query_id for topic in some])
+        part = topics[first:end]
+        relevant = conversion.relevant([topic.query_id for topic in part])
         where = (work, bucket, buckets, len(units), first)
-        yield BucketPart(*where, some, conversion.checkpoint, relevant, conversion.settings)
+        yield BucketPart(*where, part, conversion.checkpoint, relevant, conversion.settings)
 
 
 @dataclass(frozen=True)
@@ -352,7 +352,7 @@ class BucketPart:
 
 
 def scan_path(work: str, unit: int) -> str:
-    """Where the scan of a range is written."""
+    """The file of a range's scan."""
     return os.path.join(work, f"scan-{unit:05}.arrow")
 
 

@@ -179,35 +179,35 @@ def record_ranges(url: str, records: int) -> list[RecordRange]:
     ]
 
 
-def read_records(some: RecordRange, bad: Rejects) -> Iterator[tuple[int, bytes]]:
+def read_records(wanted: RecordRange, bad: Rejects) -> Iterator[tuple[int, bytes]]:
     """Yields the number of each record, from 0, and its content; one with a wrong checksum is added
     to `bad`.
 
     Raises:
         DataError: the file cannot be read, is truncated, or a length is damaged.
     """
-    with open_records(some.url) as file:
-        file.seek(some.offset)
-        headers = islice(_headers(file, some), some.count)
-        for number, (place, _, length) in enumerate(headers, some.first):
+    with open_records(wanted.url) as file:
+        file.seek(wanted.offset)
+        headers = islice(_headers(file, wanted), wanted.count)
+        for number, (place, _, length) in enumerate(headers, wanted.first):
             content, footer = file.read(length), file.read(_FOOTER.size)
             if len(footer) < _FOOTER.size:
                 raise _truncated(place)
             if _FOOTER.unpack(footer)[0] == masked_crc(content):
                 yield number, content
             else:
-                bad.add(some.url, [BadRow(place, "it has a wrong checksum")])
+                bad.add(wanted.url, [BadRow(place, "it has a wrong checksum")])
 
 
-def _headers(file: BinaryIO, some: RecordRange) -> Iterator[tuple[str, int, int]]:
+def _headers(file: BinaryIO, wanted: RecordRange) -> Iterator[tuple[str, int, int]]:
     """The place (for messages), the offset and the length of the content of each record from here
     on.
 
     The caller reads on to the next record.
     """
-    offset, number = some.offset, some.first
+    offset, number = wanted.offset, wanted.first
     while header := file.read(_HEADER.size):
-        place = f"{some.url}: record {number} (from 0), at byte {offset}"
+        place = f"{wanted.url}: record {number} (from 0), at byte {offset}"
         if len(header) < _HEADER.size:
             raise _truncated(place)
         length, crc = _HEADER.unpack(header)

@@ -79,23 +79,23 @@ class EncoderClassifier:
 
         from models.architectures.encoder.model import EncoderScorer
 
-        found = {
+        tensors = {
             f"{part}.{kind}": weights[f"{name}.{kind}"].chunk(of)[number]
             for part, name, number, of in self._places()
             for kind in ("weight", "bias")
             if f"{name}.{kind}" in weights
         }
-        if "types.weight" in found:
-            types = found["types.weight"]
+        if "types.weight" in tensors:
+            types = tensors["types.weight"]
             rows = types.new_zeros(max(0, max(self.token_types) + 1 - len(types)), types.shape[1])
-            found["types.weight"] = torch.cat([types, rows])
-        return EncoderScorer(self.shape, self.head, found, dtype)
+            tensors["types.weight"] = torch.cat([types, rows])
+        return EncoderScorer(self.shape, self.head, tensors, dtype)
 
     def _places(self) -> Iterator[tuple[str, str, int, int]]:
         """The tensor of each part, and which of how many parts in this tensor it is."""
         for part in self.shape.parts():
             layer, _, key = part.rpartition(".")
-            sharing = [each for each, name in self.names.items() if name == self.names[key]]
+            sharing = [other for other, name in self.names.items() if name == self.names[key]]
             yield (
                 part,
                 self.prefix + self.names[key].format(layer),
@@ -142,19 +142,21 @@ class Family:
             if labels
             else read_modular_head(files, shape.hidden)
         )
-        found = EncoderClassifier(shape, head, self.names, prefix, self.layout, segments)
-        check_tensors(files, found.tensors, self.roots(prefix))
+        classifier = EncoderClassifier(shape, head, self.names, prefix, self.layout, segments)
+        check_tensors(files, classifier.tensors, self.roots(prefix))
         if prompt := files.read_chat(segments):
-            return replace(found, own_layout=prompt.template, prompt=prompt)
+            return replace(classifier, own_layout=prompt.template, prompt=prompt)
         pair = own_layout(
             files.folder, files.reference, self.layout, reads_types=shape.token_types is not None
         )
-        found = replace(
-            found, own_layout=None if pair is None else self._for_texts(pair, segments, shape)
+        classifier = replace(
+            classifier, own_layout=None if pair is None else self._for_texts(pair, segments, shape)
         )
         return replace(
-            found,
-            warnings=check_types(str(files), shape.token_types, found.token_types, self.adds_type),
+            classifier,
+            warnings=check_types(
+                str(files), shape.token_types, classifier.token_types, self.adds_type
+            ),
         )
 
     def _for_texts(self, pair: InputTemplate, segments: int, shape: EncoderShape) -> InputTemplate:
@@ -163,14 +165,14 @@ class Family:
         No tokenizer lays three texts out, so a table of three token types was made and trained by
         other code, whatever the tokenizer says of types.
         """
-        own = extend_layout(pair, segments)
+        layout = extend_layout(pair, segments)
         if (
             segments > TEXT_COUNTS["mono"]
             and self.layout.typed
             and (shape.token_types or 0) >= segments
         ):
-            return replace(own, token_types=tuple(range(segments)))
-        return own
+            return replace(layout, token_types=tuple(range(segments)))
+        return layout
 
     def roots(self, prefix: str) -> tuple[str, ...]:
         """How the names of the tensors in the layers begin."""
@@ -182,7 +184,7 @@ class Family:
 def check_types(
     checkpoint: str, known: int | None, types: tuple[int, ...], adds_type: bool = False
 ) -> tuple[str, ...]:
-    """Compares the token types of an input's texts with those of a model.
+    """Compares the token types of an input's texts with the types that a model has.
 
     Args:
         checkpoint: names it in messages.

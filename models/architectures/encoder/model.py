@@ -29,7 +29,7 @@ BLOCK_ROWS = 1024
 
 
 class _Layer(nn.Module):
-    """What surrounds a layer's attention."""
+    """The layer around its attention."""
 
     def __init__(self, weights: Weights, number: int, shape: EncoderShape) -> None:
         super().__init__()
@@ -48,12 +48,12 @@ class _Layer(nn.Module):
         self.inner_norm = LayerNorm(weights, f"{number}.inner_norm", eps)
 
     def before(self, hidden: Tensor) -> Tensor:
-        """What attention reads: float[r, d] -> float[r, d]."""
+        """The input of attention: float[r, d] -> float[r, d]."""
         normed: Tensor = self.attention_norm(hidden) if self.pre_norm else hidden
         return normed
 
     def finish(self, hidden: Tensor, context: Tensor, rows: TokenRows) -> Tensor:
-        """What follows the attention: float[r, d] twice -> float[r, d]."""
+        """The output of the layer: float[r, d] twice -> float[r, d]."""
         first = self.inner_norm if self.pre_norm else self.attention_norm
         assert isinstance(first, LayerNorm)
         kernels = rows.layout.kernels
@@ -120,8 +120,8 @@ class EncoderScorer(nn.Module):
     def __init__(
         self, shape: EncoderShape, head: Head, weights: Weights, dtype: torch.dtype
     ) -> None:
-        """Builds the model of float32 weights; the dtype is that of the layers, embeddings and head
-        are float32.
+        """Builds the model of float32 weights; the layers get the dtype, embeddings and head stay
+        float32.
         """
         super().__init__()
         self.dtype = dtype
@@ -169,11 +169,13 @@ class EncoderScorer(nn.Module):
         return self.judge(self.encode(rows))[: rows.count]
 
     def encode(self, rows: TokenRows) -> Tensor:
-        """What the head reads, float32[f, d]: of the first tokens, or the mean over the tokens of
+        """The input of the head, float32[f, d]: of the first tokens, or the mean over the tokens of
         each input.
         """
         hidden = self._embed(rows)
-        *lower, last = (None if each is None else self.rotations[each] for each in self.rotation_of)
+        *lower, last = (
+            None if rotation is None else self.rotations[rotation] for rotation in self.rotation_of
+        )
         for layer, rotation in zip(self.lower_layers, lower, strict=True):
             hidden = layer(hidden, rows, rotation)
         normed: Tensor = self.final_norm(self.last_layer(hidden, rows, last).float())

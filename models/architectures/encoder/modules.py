@@ -19,7 +19,7 @@ _ACTIVATIONS: dict[str, Activation] = {
     "torch.nn.modules.linear.Identity": "none",
 }
 _VECTOR, _SCORES = "sentence_embedding", "scores"
-# That of torch, which the module does not change.
+# torch's default, which the module does not change.
 _EPS = 1e-5
 _Keys = TypeVar("_Keys")
 
@@ -124,14 +124,14 @@ def _keys(kind: type[_Keys], module: Module, files: ModelFiles) -> _Keys:
 
 
 def _check_dense(module: Module, config: _Dense, output: str, files: ModelFiles) -> None:
-    found = (config.module_input_name, config.module_output_name or config.module_input_name)
+    names = (config.module_input_name, config.module_output_name or config.module_input_name)
     if config.activation_function not in _ACTIVATIONS:
         problem = (
             f"activation_function {config.activation_function!r:.100}; known: "
             f"{', '.join(_ACTIVATIONS)}"
         )
         raise PreflightError(f"{files}: {module.folder} has {problem}")
-    if found != (_VECTOR, output):
+    if names != (_VECTOR, output):
         raise PreflightError(
             f"{files}: {module.folder} reads {config.module_input_name!r:.50} and writes "
             f"{config.module_output_name!r:.50}, where a re-ranker reads {_VECTOR!r} and writes "

@@ -26,7 +26,7 @@ class Part(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """What the tokens of a layer attend to.
+    """The attention of a layer: which tokens a token sees.
 
     Attributes:
         window: how many tokens on each side; 0 for all.
@@ -38,7 +38,7 @@ class Attention(NamedTuple):
 
 
 class Dense(NamedTuple):
-    """A linear map of the head and its activation; `name` is that of its tensors."""
+    """A linear map of the head and its activation; its tensors have the `name`."""
 
     name: str
     rows: int
@@ -48,7 +48,7 @@ class Dense(NamedTuple):
 
 
 class Norm(NamedTuple):
-    """A layer normalisation of the head; `name` is that of its tensors."""
+    """A layer normalisation of the head; its tensors have the `name`."""
 
     name: str
     size: int

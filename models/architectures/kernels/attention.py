@@ -99,8 +99,8 @@ class Group:
 
 
 def hiding(seen: Tensor) -> Tensor:
-    """What a softmax adds to its products: bool[...] -> float32[...], 0 where they are seen and
-    -inf elsewhere.
+    """The bias that a softmax adds to its products: bool[...] -> float32[...], 0 where they are
+    seen and -inf elsewhere.
     """
     return torch.zeros_like(seen, dtype=torch.float32).masked_fill(~seen, -torch.inf)
 
@@ -246,10 +246,10 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, rows: TokenRows, window: 
         reach = (window, window) if window else (-1, -1)
         return _varlen_attention(query, key, value, rows, (rows.starts, rows.longest), reach)
     size = query.shape[-1]
-    query, key, value = (_padded(each) for each in (query, key, value))
+    query, key, value = (_padded(tensor) for tensor in (query, key, value))
     contexts = []
     for group in rows.groups:
-        q, k, v = (group.split(each).transpose(1, 2) for each in (query, key, value))
+        q, k, v = (group.split(tensor).transpose(1, 2) for tensor in (query, key, value))
         if 0 < window < group.length - 1:
             attended = _windowed_attention(q, k, v, group, window, size)
         else:
@@ -278,15 +278,15 @@ def _attend_first(
 ) -> Tensor:
     # With a window, the kernel would put it around the last token of each input.
     if _takes_all(query, rows) and not window:
-        each = torch.arange(len(rows.starts), dtype=torch.int32, device=query.device)
-        return _varlen_attention(query, key, value, rows, (each, 1))
+        places = torch.arange(len(rows.starts), dtype=torch.int32, device=query.device)
+        return _varlen_attention(query, key, value, rows, (places, 1))
     size = query.shape[-1]
-    query, key, value = (_padded(each) for each in (query, key, value))
+    query, key, value = (_padded(tensor) for tensor in (query, key, value))
     contexts, place = [], 0
     for group in rows.groups:
         reach = slice(0, window + 1 if window else group.length)
         first = query[place : place + group.count, :, None]
-        keys, values = (group.split(each)[:, reach].transpose(1, 2) for each in (key, value))
+        keys, values = (group.split(tensor)[:, reach].transpose(1, 2) for tensor in (key, value))
         bias = None if group.bias is None else group.bias[..., reach]
         contexts.append(_softmax_attention(first, keys, values, bias, size).flatten(1))
         place += group.count
@@ -312,7 +312,7 @@ def _varlen_attention(
     queries: tuple[Tensor, int],
     reach: tuple[int, int] = (-1, -1),
 ) -> Tensor:
-    """float[t, heads * size] of one call; `queries`: where those of each input begin, and how many
+    """float[t, heads * size] of one call; `queries`: where each input's queries begin, and how many
     it has at most.
     """
     # Imports the compiler of torch, which takes seconds.
@@ -366,20 +366,20 @@ def _windowed_attention(
         return _softmax_attention(query, key, value, _near(places, places, group, window), size)
     contexts = []
     for start in range(0, length, _BAND):
-        some, reach = (
+        band, reach = (
             slice(start, start + _BAND),
             slice(max(0, start - window), start + _BAND + window),
         )
-        bias = _near(places[some], places[reach], group, window)
+        bias = _near(places[band], places[reach], group, window)
         contexts.append(
-            _softmax_attention(query[:, :, some], key[:, :, reach], value[:, :, reach], bias, size)
+            _softmax_attention(query[:, :, band], key[:, :, reach], value[:, :, reach], bias, size)
         )
     return torch.cat(contexts, dim=2)
 
 
 def _near(queries: Tensor, keys: Tensor, group: Group, window: int) -> Tensor:
-    """float32[..., n, m] that hides from each place of `queries` those of `keys` that are far or
-    are no token.
+    """float32[..., n, m] that hides from each place of `queries` the `keys` that are far or are no
+    token.
 
     A row of padding reads itself: a softmax over nothing would give NaN, which the rows of tokens
     would read then.

@@ -62,7 +62,7 @@ class Kernels:
             query: float32 or bfloat16[r, heads, size], each row without gaps, and so are `key` and
                 `value`; they can be views of one tensor.
             key: as `query`.
-            value: as `query`; its rows are as far apart as those of `key`.
+            value: as `query`; its rows are as far apart as the rows of `key`.
             starts: int32[b], the row of each input's first token, ascending.
             lengths: int32[b], the tokens of each input. Rows between inputs are not read.
             window: a token reads only those at most so many places away; 0 is all.
@@ -73,27 +73,27 @@ class Kernels:
         """
         rows, heads, size = query.shape
         context = query.new_empty(rows, heads * size)
-        for each in (query, key, value):
-            _require(each.device == query.device and each.dtype == query.dtype)
-            _require(each.shape[1:] == (heads, size) and each.stride()[1:] == (size, 1))
+        for tensor in (query, key, value):
+            _require(tensor.device == query.device and tensor.dtype == query.dtype)
+            _require(tensor.shape[1:] == (heads, size) and tensor.stride()[1:] == (size, 1))
         _require(
             window >= 0
             and key.shape == value.shape
             and key.stride(0) == value.stride(0)
             and size <= _LONGEST_HEAD
         )
-        for each in (starts, lengths):
+        for tensor in (starts, lengths):
             _require(
-                str(each.dtype) == "torch.int32"
-                and each.shape == (len(lengths),)
-                and each.is_contiguous()
+                str(tensor.dtype) == "torch.int32"
+                and tensor.shape == (len(lengths),)
+                and tensor.is_contiguous()
             )
         _require(rows == (len(lengths) if first else len(key)))
         status = self._library.attend(
             _BITS[self.kind],
             _is_float32(query),
-            *(_pointer(each) for each in (query, key, value, context)),
-            *(ctypes.c_ssize_t(each) for each in (query.stride(0), key.stride(0), len(key))),
+            *(_pointer(tensor) for tensor in (query, key, value, context)),
+            *(ctypes.c_ssize_t(stride) for stride in (query.stride(0), key.stride(0), len(key))),
             _pointer(starts),
             _pointer(lengths),
             len(starts),
@@ -130,14 +130,16 @@ class Kernels:
         """
         count, width = rows.shape
         normed = rows.new_empty(rows.shape)
-        for each in (rows, residual, *(() if total is None else (total,))):
-            _require(each.dtype == rows.dtype and each.shape == rows.shape and each.is_contiguous())
-        for each in (weight, *(() if bias is None else (bias,))):
-            _require(_is_float32(each) and each.shape == (width,) and each.is_contiguous())
+        for tensor in (rows, residual, *(() if total is None else (total,))):
+            _require(
+                tensor.dtype == rows.dtype and tensor.shape == rows.shape and tensor.is_contiguous()
+            )
+        for vector in (weight, *(() if bias is None else (bias,))):
+            _require(_is_float32(vector) and vector.shape == (width,) and vector.is_contiguous())
         status = self._library.normalise(
             _BITS[self.kind],
             _is_float32(rows),
-            *(_pointer(each) for each in (rows, residual, weight, bias, normed, total)),
+            *(_pointer(tensor) for tensor in (rows, residual, weight, bias, normed, total)),
             ctypes.c_ssize_t(count),
             width,
             ctypes.c_float(eps),
@@ -175,7 +177,7 @@ def _find() -> tuple[ctypes.CDLL | None, tuple[Kind, ...], str]:
         "it was installed without a compiler for Linux on x86-64; install g++, then beamrank again",
     )
     paths = [Path(__file__).with_name(f"_attention{suffix}") for suffix in EXTENSION_SUFFIXES]
-    if path := next((each for each in paths if each.is_file()), None):
+    if path := next((candidate for candidate in paths if candidate.is_file()), None):
         try:
             library = ctypes.CDLL(str(path))
             here = library.kernels_here()

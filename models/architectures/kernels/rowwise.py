@@ -69,7 +69,7 @@ class Linear(nn.Module):
 
 def linears(module: nn.Module) -> Iterator[Linear]:
     """Each `Linear` of a module."""
-    return (each for each in module.modules() if isinstance(each, Linear))
+    return (layer for layer in module.modules() if isinstance(layer, Linear))
 
 
 def _can_pack(dtype: torch.dtype) -> bool:

@@ -22,7 +22,7 @@ AUTO, TORCH, COMPILED = "auto", "torch", f"compiled {VERSION}"
 _GPU_TOKEN_BUDGET = 1 << 16
 # Of models that do not take blocks of rows.
 _CPU_TOKEN_BUDGET = 4096
-# What decides the speed of a product, the fastest first.
+# The features that decide the speed of a product, the fastest first.
 _FEATURES = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
 
 
@@ -98,12 +98,12 @@ BACKENDS: Registry[type[Backend]] = Registry(
 
 def find_backend(name: str) -> type[Backend]:
     """The backend of a name, which can be `auto`."""
-    found = resolve_backend(name)
-    if found not in BACKENDS:
+    backend = resolve_backend(name)
+    if backend not in BACKENDS:
         raise ConfigError(
             f"backend must be one of {', '.join(sorted((AUTO, *BACKENDS)))}, not {name!r}"
         )
-    return BACKENDS[found]
+    return BACKENDS[backend]
 
 
 def resolve_backend(name: str) -> str:
@@ -121,11 +121,11 @@ def default_token_budget(device: str) -> int:
 def processor_kind() -> str:
     """The fastest instructions of this processor that products use, as Linux names them."""
     flags = next(cpu_info("flags"), "").split()
-    return next((each for each in _FEATURES if each in flags), "other")
+    return next((feature for feature in _FEATURES if feature in flags), "other")
 
 
 def choose_kernel(requested: str, architecture: Architecture, backend: str, device: Device) -> str:
-    """What computes attention: `torch`, or `compiled N`, the version of the compiled kernels, whose
+    """The kernel of attention: `torch`, or `compiled N`, the version of the compiled kernels, whose
     bits differ.
 
     `auto` is compiled where this installation has kernels that are faster for the model.

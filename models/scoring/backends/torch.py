@@ -56,11 +56,11 @@ class TorchBackend:
     def load(
         cls, checkpoint: Checkpoint, device: str, dtype: str, threads: int, kernel: str
     ) -> Self:
-        found = cls.resolve(device, dtype)
+        resolved = cls.resolve(device, dtype)
         kernels = None if kernel == TORCH else planned_kernels(kernel)
-        kind = getattr(torch, found.dtype)
+        kind = getattr(torch, resolved.dtype)
         model = checkpoint.architecture.build(load_weights(checkpoint), kind).eval()
-        return cls(model, found.device, kind, threads, kernels)
+        return cls(model, resolved.device, kind, threads, kernels)
 
     def __init__(
         self,
@@ -80,9 +80,9 @@ class TorchBackend:
             devices = devices_here(device)
             self.streams = _STREAMS_OF_A_GPU * len(devices)
             copies = [model, *(deepcopy(model) for _ in devices[1:])]
-            on_gpus = [CudaModel(*each, dtype) for each in zip(copies, devices, strict=True)]
-            self._layout = Layout(varlen=all(each.varlen for each in on_gpus))
-            models = [each.forward for each in on_gpus]
+            on_gpus = [CudaModel(*copy, dtype) for copy in zip(copies, devices, strict=True)]
+            self._layout = Layout(varlen=all(model.varlen for model in on_gpus))
+            models = [model.forward for model in on_gpus]
         self._free: SimpleQueue[_Forward] = SimpleQueue()
         for place in range(self.streams):
             self._free.put(models[place % len(models)])
@@ -120,7 +120,7 @@ class TorchBackend:
     def _rows(self, batch: PaddedBatch) -> TokenRows:
         is_token = np.arange(batch.token_ids.shape[1]) < batch.lengths[:, None]
         ids, types = (
-            torch.from_numpy(each[is_token]) for each in (batch.token_ids, batch.token_types)
+            torch.from_numpy(array[is_token]) for array in (batch.token_ids, batch.token_types)
         )
         return TokenRows(ids, types, batch.lengths.tolist(), self._layout)
 
@@ -170,12 +170,12 @@ def devices_here(requested: str) -> list[str]:
 
 
 def planned_kernels(kernel: str) -> Kernels:
-    """The compiled kernels of this machine; raises PreflightError where there are none, or not
-    those of the plan.
+    """The compiled kernels of this machine; raises PreflightError where there are none, or others
+    than the plan has.
     """
     kernels = load_kernels()
     if kernel != COMPILED or kernels is None:
-        reason = why_torch() or f"this installation has those of version {VERSION}"
+        reason = why_torch() or f"this installation has version {VERSION}"
         raise PreflightError(
             f"the plan has the kernel {kernel!r}, and {reason}. Or set kernel to torch, which "
             "gives scores with other last digits, and run again"

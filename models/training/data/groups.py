@@ -39,7 +39,7 @@ class Group(Generic[Text]):
 
     Attributes:
         query: its text.
-        docs: those of the docs; a relevant one first if there is one.
+        docs: the docs' texts; a relevant one first if there is one.
         relevant: whether each doc is relevant; None if that is unknown.
         teacher_scores: a teacher's score of each doc, if there is a teacher.
     """
@@ -56,7 +56,7 @@ class GroupArrays:
 
     Attributes:
         queries: int32[n].
-        docs: int32[n, d]; those that are drawn again each epoch come after them.
+        docs: int32[n, d]; docs that are drawn again each epoch come after them.
         relevant: bool[n, d].
         texts: uint64, the distinct `keys_of` the queries' texts, sorted.
         scores: float32[n, d], a teacher's; empty without one.
@@ -83,7 +83,7 @@ class GroupArrays:
     @classmethod
     def load(cls, folder: Path) -> "GroupArrays":
         """Maps the arrays in a folder into memory."""
-        return cls(*(map_array(folder / f"{each.name}.npy") for each in fields(cls)))
+        return cls(*(map_array(folder / f"{field.name}.npy") for field in fields(cls)))
 
 
 class GroupSource:
@@ -150,7 +150,7 @@ class Batch(NamedTuple):
     """Inputs that go through the model together: their rows, and the tensors that transformers'
     BERT takes.
 
-    If a passage is read in chunks, the tensors have a row for each chunk, those of a passage one
+    If a passage is read in chunks, the tensors have a row for each chunk, a passage's chunks one
     after the other.
     """
 
@@ -224,7 +224,7 @@ class InputEncoder:
             yield Batch(
                 rows,
                 {
-                    name: torch.from_numpy(each).long()
-                    for name, each in zip(names, values, strict=True)
+                    name: torch.from_numpy(array).long()
+                    for name, array in zip(names, values, strict=True)
                 },
             )

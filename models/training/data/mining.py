@@ -40,7 +40,7 @@ _CHECKED_PAIRS, _LEAST_DOCS = 1_000_000, 4
 
 
 class Pairs(NamedTuple):
-    """Pairs of a topic and a doc, those of a topic one after the other.
+    """Pairs of a topic and a doc, a topic's pairs one after the other.
 
     Attributes:
         topics: int32[n], the places of the topics, ascending.
@@ -150,7 +150,7 @@ class _LeftOut:
             self.lines.append(f"topics {reason}: {count:,} of {len(which):,} ({ids}); {then}")
 
     def docs(self, what: str, *which: NDArray[np.bool_]) -> None:
-        if count := sum(int(np.count_nonzero(each)) for each in which):
+        if count := sum(int(np.count_nonzero(docs)) for docs in which):
             self.lines.append(f"{what}: {count:,}")
 
 
@@ -172,7 +172,7 @@ def mine(
         topics = topics.of_queries(judged)
     if folds is not None:
         topics = topics.of_queries(
-            [each for each in topics.query_ids.to_pylist() if not folds.holds_out(each)]
+            [query_id for query_id in topics.query_ids.to_pylist() if not folds.holds_out(query_id)]
         )
     # A topic's place is the row of its text.
     writer.add([topic.text for topic in topics])
@@ -188,18 +188,18 @@ def mine(
         scored, notes = run_pairs(data.teacher, ids, slice(None))
         left_out.lines += check_teacher(scored, data.teacher, notes.format)
         (positives, one), (candidates, other) = (
-            _taught(each, scored) for each in (positives, candidates)
+            _taught(pairs, scored) for pairs in (positives, candidates)
         )
         left_out.docs("docs without a teacher's score, ignored", ~one, ~other)
         del scored
     with_positives, with_candidates = (
-        each.counts(len(ids)) > 0 for each in (positives, candidates)
+        pairs.counts(len(ids)) > 0 for pairs in (positives, candidates)
     )
     left_out.topics("without a text", queries == EMPTY)
     left_out.topics("without positives", ~with_positives)
     left_out.topics("without candidates", with_positives & ~with_candidates)
     usable = with_positives & with_candidates & (queries != EMPTY)
-    positives, candidates = (each.where(usable[each.topics]) for each in (positives, candidates))
+    positives, candidates = (pairs.where(usable[pairs.topics]) for pairs in (positives, candidates))
     # A doc that the teacher did not score, or that is relevant to another topic of this text, is no
     # less relevant.
     relevant = relevant.where(is_in(queries, np.unique(queries[usable]))[relevant.topics])
@@ -212,8 +212,8 @@ def mine(
     )
     texts, places = distinct(writer.keys()), places.astype(np.int32)
     relevant, positives, candidates = (
-        each._replace(docs=places[np.searchsorted(docs, each.docs)])
-        for each in (relevant, positives, candidates)
+        pairs._replace(docs=places[np.searchsorted(docs, pairs.docs)])
+        for pairs in (relevant, positives, candidates)
     )
     positives, candidates, is_relevant = _chosen(
         relevant, positives, candidates, queries, texts, usable, left_out
@@ -268,8 +268,8 @@ def _chosen(
     """The positives and candidates of topics that have a positive and a negative with texts; which
     are relevant.
 
-    `queries` has the hash of each topic's text, `texts` that of each doc's; other topics are taken
-    out of `usable`.
+    `queries` and `texts` have the hashes of the topics' and docs' texts; other topics are taken out
+    of `usable`.
     """
     topics = len(queries)
     is_relevant = is_in(candidates.hashes(), np.sort(positives.hashes()))
@@ -315,7 +315,7 @@ def _triplets(positives: Pairs, pools: NDArray[np.int64], limit: int | None) -> 
     Mass et al. 2019, section 4.2: each of the m positives is in n/m triplets, with different
     negatives.
     """
-    found, counts = array("q"), positives.counts(int(positives.topics[-1]) + 1)
+    triplets, counts = array("q"), positives.counts(int(positives.topics[-1]) + 1)
     firsts = np.cumsum(counts) - counts
     for place, (topic, (start, end)) in enumerate(
         zip(positives.topics.tolist(), pools.tolist(), strict=True)
@@ -323,8 +323,8 @@ def _triplets(positives: Pairs, pools: NDArray[np.int64], limit: int | None) -> 
         number, count = place - int(firsts[topic]), int(counts[topic])
         share = max(1, (end - start) // count)
         for negative in range(start + number % (end - start), end, count)[:share][:limit]:
-            found.extend((place, negative))
-    return np.frombuffer(found, np.int64).reshape(-1, 2)
+            triplets.extend((place, negative))
+    return np.frombuffer(triplets, np.int64).reshape(-1, 2)
 
 
 def _notes(
@@ -350,7 +350,7 @@ def _notes(
             f"{int(fewest.min()):,}; theirs are drawn several times in a group"
         )
     one, other = (
-        np.bincount(each.topics, each.values, topics)[usable] for each in (positives, negatives)
+        np.bincount(pairs.topics, pairs.values, topics)[usable] for pairs in (positives, negatives)
     )
     below = (
         int(np.count_nonzero(one / positives.counts(topics)[usable] < other / fewest))

@@ -14,7 +14,7 @@ from models.training.data.groups import Group, shuffled
 NOT_PREDICTED = -100
 IS_NEXT, IS_RANDOM = 0, 1
 
-# The random numbers of cuts, beside those of hidden wordpieces.
+# The stream of random numbers for cuts; hidden wordpieces have another.
 _CUTS = 1
 _HIDDEN_SHARE, _MASKED, _REPLACED = 0.15, 0.8, 0.9
 
@@ -117,7 +117,7 @@ class Masking:
                 segments[place : place + 2] = (
                     self._cut(*bodies, number + place) or segments[place : place + 2]
                 )
-        return [self._masked(each, number + place) for place, each in enumerate(segments)]
+        return [self._masked(segment, number + place) for place, segment in enumerate(segments)]
 
     def _joined(self, passages: Sequence[Ids]) -> Ids:
         """Passages in a row, with [SEP] between them."""

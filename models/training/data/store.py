@@ -64,7 +64,7 @@ def data_files(data: DataConfig | DevConfig) -> list[str]:
 
 
 class DataFolder:
-    """Where the data of a training are stored."""
+    """The store of a training's data."""
 
     def __init__(
         self,

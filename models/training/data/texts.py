@@ -1,4 +1,4 @@
-"""Texts of a training: when two are the same, those of docs in a corpus, and their token ids on
+"""Texts of a training: when two are the same, reading them from a corpus, and their token ids on
 disk.
 """
 
@@ -58,13 +58,13 @@ def places_in(values: NDArray[Any], among: NDArray[Any]) -> Indices:
     """The place of each value among others, or MISSING."""
     order = np.argsort(among)
     places = np.full(values.shape, MISSING)
-    found = is_in(values, among[order])
-    places[found] = order[np.searchsorted(among[order], values[found])]
+    is_known = is_in(values, among[order])
+    places[is_known] = order[np.searchsorted(among[order], values[is_known])]
     return places
 
 
 def keys_of(texts: Sequence[str], ids: pa.ListArray) -> Hashes:
-    """uint64[texts, 2]: the hash of each text's normal form, and that of its token ids."""
+    """uint64[texts, 2]: the hashes of each text's normal form and of its token ids."""
     tokens = memoryview(ids.values.to_numpy())
     parts = (tokens[start:end] for start, end in pairwise(ids.offsets.to_numpy()))
     keys = np.stack([hashes64(map(normal_text, texts)), hashes64(parts)], axis=1)
@@ -105,9 +105,9 @@ class TextWriter:
     def add(self, texts: Sequence[str], *, empty: bool = True) -> None:
         """Appends texts, also empty ones or only others."""
         for start in range(0, len(texts), _BATCH_TEXTS):
-            some = texts[start : start + _BATCH_TEXTS]
-            ids = self._tokenizer.encode(some, self._max_tokens).ids
-            keys = keys_of(some, ids)
+            batch = texts[start : start + _BATCH_TEXTS]
+            ids = self._tokenizer.encode(batch, self._max_tokens).ids
+            keys = keys_of(batch, ids)
             if not empty:
                 kept = keys[:, 0] != EMPTY
                 ids, keys = ids.filter(pa.array(kept)), keys[kept]
@@ -117,8 +117,8 @@ class TextWriter:
 
     def keys(self) -> Hashes:
         """`keys_of` the texts since the last call."""
-        found, self._keys = np.concatenate(self._keys), [np.zeros((0, 2), np.uint64)]
-        return found
+        keys, self._keys = np.concatenate(self._keys), [np.zeros((0, 2), np.uint64)]
+        return keys
 
     def close(self) -> None:
         """Completes the file."""
@@ -132,11 +132,11 @@ class TokenTable:
         from datasets import Dataset
 
         try:
-            found = Dataset.from_file(str(folder / _FILE))
+            rows = Dataset.from_file(str(folder / _FILE))
         # Some mounts, such as those by FUSE, map no files.
         except OSError:
-            found = Dataset.from_file(str(folder / _FILE), in_memory=True)
-        self._rows = found.with_format("arrow")
+            rows = Dataset.from_file(str(folder / _FILE), in_memory=True)
+        self._rows = rows.with_format("arrow")
 
     def lengths(self) -> NDArray[np.int32]:
         """int32[texts], the tokens of each text."""
@@ -183,21 +183,21 @@ def scan_docs(
         names: the doc_ids, for an error; None if docs may be missing.
 
     Returns:
-        int64[n], how many texts were passed on before that of each doc, or MISSING; lines to report
-        about the corpus.
+        int64[n], how many texts were passed on before each doc's, or MISSING; lines to report about
+        the corpus.
     """
     rows, count, lines = np.full(len(doc_hashes), MISSING, np.int64), 0, list[str]()
     for batch in _read_docs(corpus, max_bad_rows, lines):
         hashes = hashes64(batch.doc_ids)
-        found = np.flatnonzero(is_in(hashes, doc_hashes)).tolist()
-        entries = np.searchsorted(doc_hashes, hashes[found]).tolist()
-        for row, (at, entry) in enumerate(zip(found, entries, strict=True), count):
+        wanted = np.flatnonzero(is_in(hashes, doc_hashes)).tolist()
+        entries = np.searchsorted(doc_hashes, hashes[wanted]).tolist()
+        for row, (at, entry) in enumerate(zip(wanted, entries, strict=True), count):
             if rows[entry] != MISSING:
                 doc_id = batch.doc_ids[at]
                 raise PreflightError(duplicate_doc(doc_id, *islice(_places(corpus, doc_id), 2)))
             rows[entry] = row
-        keep([batch.texts[at] for at in found])
-        count += len(found)
+        keep([batch.texts[at] for at in wanted])
+        count += len(wanted)
     absent = doc_hashes[rows == MISSING]
     if len(absent) and names is not None:
         named = names()
@@ -242,7 +242,7 @@ def _read_docs(corpus: CorpusConfig, max_bad_rows: int, lines: list[str]) -> Ite
 
 
 def _places(corpus: CorpusConfig, doc_id: str) -> Iterator[str]:
-    """Where a doc stands, for an error."""
+    """The places of a doc, for an error."""
     for unit in list_units(corpus):
         for batch in read_unit(unit):
             places = zip(batch.doc_ids, batch.positions, strict=True)

@@ -39,7 +39,7 @@ BLOCK = 1000
 """Triples that are shuffled together, and rows among which few may be broken."""
 # Added to the hashes of the three ids of a triple: a query and a doc may have the same id.
 _QUERY = np.array([0x9E3779B97F4A7C15, 0, 0], np.uint64)
-# One of so many is read beyond those that are needed, because some are left out.
+# It reads one more for so many that it needs, because some are left out.
 _SPARE = 100
 Triples: TypeAlias = NDArray[np.int32]
 """int32[n, 3], the rows of token ids of queries, relevant passages and other passages."""
@@ -98,8 +98,8 @@ def _triples(batch: pa.RecordBatch) -> pa.Table:
     query, positive, *others = (pc.utf8_trim_whitespace(column) for column in columns)
     rows = np.arange(len(batch)).repeat(len(others))
     order = np.arange(len(rows)).reshape(len(others), -1).T.ravel()
-    found = [query.take(rows), positive.take(rows), pa.concat_arrays(others).take(order)]
-    return pa.table([*found, places.take(rows)], ["query", "positive", "negative", "place"])
+    texts = [query.take(rows), positive.take(rows), pa.concat_arrays(others).take(order)]
+    return pa.table([*texts, places.take(rows)], ["query", "positive", "negative", "place"])
 
 
 def _check_labels(file: TableReader, rows: pa.Table) -> None:
@@ -135,7 +135,7 @@ class _Files:
     """The files of `data.triples`.
 
     Attributes:
-        files: those.
+        files: the files.
         url: of the one that is read.
         broken: how many rows are no triples.
     """
@@ -186,14 +186,14 @@ def store_triples(
     files = _Files(data, needed or sys.maxsize)
     names = ", ".join(files.files[0].names.values())
     lines = [f"the columns of {data.triples} that are read: {names}"] if names else []
-    found = (
+    rows = (
         _rows_of_texts(files, writer)
         if data.corpus is None
         else _rows_of_ids(data, files, writer, lines)
     )
     keys = writer.keys()
-    triples = found[are_usable(distinct(keys)[found])]
-    if unusable := files.broken + len(found) - len(triples):
+    triples = rows[are_usable(distinct(keys)[rows])]
+    if unusable := files.broken + len(rows) - len(triples):
         lines.append(
             f"rows of {data.triples} that are no triple, have an empty text or one text twice: "
             f"{unusable:,}; ignored"
@@ -206,23 +206,25 @@ def store_triples(
 
 
 def are_usable(texts: Hashes) -> NDArray[np.bool_]:
-    """bool[n]: whether the texts of triples, uint64[n, 3], are full, and those of the passages
-    differ.
-    """
+    """bool[n]: whether the texts of triples, uint64[n, 3], are full, and their passages differ."""
     return np.asarray((texts != EMPTY).all(axis=1) & (texts[:, 1] != texts[:, 2]))
 
 
 def _rows_of_texts(files: _Files, writer: TextWriter) -> Triples:
     """Writes each distinct text once."""
     rows: dict[int, int] = {}
-    found = [np.zeros((0, 3), np.int32)]
+    triples = [np.zeros((0, 3), np.int32)]
     for texts in map(texts_of, files.blocks()):
         hashes = hashes64(texts).tolist()
-        new = {each: text for each, text in zip(hashes, texts, strict=True) if each not in rows}
+        new = {
+            text_hash: text
+            for text_hash, text in zip(hashes, texts, strict=True)
+            if text_hash not in rows
+        }
         rows.update(zip(new, range(len(rows), len(rows) + len(new)), strict=True))
         writer.add(list(new.values()))
-        found.append(np.array([rows[each] for each in hashes], np.int32).reshape(-1, 3))
-    return np.concatenate(found)
+        triples.append(np.array([rows[text_hash] for text_hash in hashes], np.int32).reshape(-1, 3))
+    return np.concatenate(triples)
 
 
 def _rows_of_ids(data: DataConfig, files: _Files, writer: TextWriter, lines: list[str]) -> Triples:
@@ -247,9 +249,9 @@ def _rows_of_ids(data: DataConfig, files: _Files, writer: TextWriter, lines: lis
     places, corpus_lines = scan_docs(data.corpus, docs, data.max_bad_rows, writer.add, None)
     has_text = places != MISSING
     rows = np.concatenate([np.arange(first_doc), places[has_text] + first_doc])
-    found = places_in(hashes, np.concatenate([queries, docs[has_text]]))
-    lines += corpus_lines + _without_text(data, found != MISSING)
-    return np.asarray(rows[found[(found != MISSING).all(axis=1)]], np.int32)
+    triples = places_in(hashes, np.concatenate([queries, docs[has_text]]))
+    lines += corpus_lines + _without_text(data, triples != MISSING)
+    return np.asarray(rows[triples[(triples != MISSING).all(axis=1)]], np.int32)
 
 
 def _without_text(data: DataConfig, has_text: NDArray[np.bool_]) -> list[str]:

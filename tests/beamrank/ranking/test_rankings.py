@@ -160,6 +160,8 @@ def test_scores_are_combined_with_those_before(combine, k, ranking):
     found = rank_docs(rank_candidates(FOUR), MONO_OF_THREE, 3, k=k, combine=combine)["q"]
     assert _docs(found) == [doc_id for doc_id, _ in ranking]
     assert dict(found) == pytest.approx(dict(ranking), rel=1e-15)
+    own = {"a": -2.0, "b": 5.0, "c": 1.0}
+    assert found.own_scores.tolist() == [own[doc_id] for doc_id in found.doc_ids[: found.scored]]
 
 
 def test_scores_are_combined_after_pooling_over_the_docs_that_the_corpus_has():

@@ -91,7 +91,7 @@ def test_depths_are_those_of_a_stage_that_scored_fewer(drawn):
 def test_depths_of_combined_scores_are_those_of_a_stage_that_scored_fewer(drawn, normalize, k0s):
     before, mono, _ = drawn
     combine = Combine(0.5, normalize)
-    variants = depth_variants(K, Depths(k0s=k0s), "max", combine)
+    variants = depth_variants(K, Depths(k0s=k0s), combine)
     assert [each.k0 for each in variants.variants] == [k0 for k0 in k0s or range(K + 1) if k0 <= K]
     _assert_equal(
         variants,

@@ -23,13 +23,11 @@ from beamrank.formats import corpora, qrels, run_writer, topics
 from beamrank.formats.decode.base import (
     Bad,
     RecordsDecoder,
-    WrongFormatError,
     numbered_lines,
     parsed,
 )
 from beamrank.formats.files import Beginning, Format, InputFile, Look
 from beamrank.formats.schemas import Hints
-from beamrank.formats.values import RowError
 from beamrank.ranking.aggregation import METHODS
 from beamrank.storage.streams import open_stream
 from infra.flex_template.launch import parameters
@@ -42,29 +40,8 @@ from tests.support.runs import read_trec
 from tests.support.small_collection import small_cascade
 
 
-def _is_blocks(beginning: Beginning) -> bool:
-    return beginning.content.startswith(b"=")
-
-
 def _is_colon(beginning: Beginning) -> bool:
     return b": " in beginning.line
-
-
-def _blocks(file: InputFile, _hints: Hints) -> RecordsDecoder:
-    if not _is_blocks(Beginning(file.url)):
-        raise WrongFormatError(f"{file.url} does not begin with =")
-
-    def records(bad: Bad) -> Iterator[tuple[int, tuple[str, str]]]:
-        with file.source.open() as opened:
-            blocks = opened.read().decode().split("=")[1:]
-        for number, block in enumerate(blocks, 1):
-            doc_id, separator, text = block.partition("\n")
-            if separator:
-                yield number, (doc_id, text.strip())
-            else:
-                bad(number, RowError("has no text"), block)
-
-    return RecordsDecoder(("doc_id", "text"), records, "block")
 
 
 def _colons(file: InputFile, _hints: Hints) -> RecordsDecoder:
@@ -87,8 +64,6 @@ def _judgments(file: InputFile, _hints: Hints) -> RecordsDecoder:
     return RecordsDecoder(("query_id", "doc_id", "relevance"), records)
 
 
-_LOOK = Look("blocks", _is_blocks)
-BLOCKS = Format(_LOOK, _blocks, endings=(".blocks",))
 COLON = Format(Look("lines with a colon", _is_colon), _colons)
 TOY_QRELS = Format(Look("judgments with an equals sign", _is_equation), _judgments)
 TOY_RUN = run_writer.RunFormat("TOY", ("doc_id", "query_id", "rank", "score"), " ", "toy.run")
@@ -97,7 +72,13 @@ TOY_RUN = run_writer.RunFormat("TOY", ("doc_id", "query_id", "rank", "score"), "
 @pytest.fixture
 def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = tmp_path / "site"
-    install(site, monkeypatch, corpora.FORMATS, blocks=f"{__name__}:BLOCKS", broken="absent:BLOCKS")
+    install(
+        site,
+        monkeypatch,
+        corpora.FORMATS,
+        blocks="beamrank_overlap.corpus:BLOCKS",
+        broken="absent:BLOCKS",
+    )
     install(site, monkeypatch, topics.FORMATS, colon=f"{__name__}:COLON")
     install(site, monkeypatch, qrels.FORMATS, toy=f"{__name__}:TOY_QRELS")
     install(site, monkeypatch, run_writer.FORMATS, toy=f"{__name__}:TOY_RUN")

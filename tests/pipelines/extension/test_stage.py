@@ -50,7 +50,7 @@ class Listwise(Stage):
     doc.
     """
 
-    type_name = "listwise"
+    type_name = "windowed"
     section = ListwiseConfig
     has_scores = False
     schema = pa.schema({"query_id": pa.string(), "doc_id": pa.string(), "score": pa.float32()})
@@ -102,11 +102,11 @@ class DenseConfig(FirstStageConfig):
 class Dense(FirstStage):
     """The docs whose counts of letters are nearest to the topic's."""
 
-    type_name = "dense"
+    type_name = "letters"
     section = DenseConfig
 
     corpus_digest: Annotated[str, Key("corpus.path")]
-    buckets: Annotated[int, Key("dense.buckets")]
+    buckets: Annotated[int, Key("letters.buckets")]
     path: str
 
     @classmethod
@@ -150,7 +150,7 @@ class Pointwise(ScoreMono):
 
 @pytest.fixture
 def plugins(tmp_path, monkeypatch) -> None:
-    kinds = {"listwise": Listwise, "dense": Dense, "pointwise": Pointwise}
+    kinds = {"windowed": Listwise, "letters": Dense, "pointwise": Pointwise}
     entries = {kind: f"{__name__}:{stage.__name__}" for kind, stage in kinds.items()}
     install(tmp_path / "package", monkeypatch, PLUGINS, **entries)
 
@@ -221,7 +221,7 @@ def test_cascade_in_memory_has_the_runs_of_the_job(collection, plugins):
     """With segments, and with a stage from outside the package."""
     segments = {"length_tokens": 20, "stride_tokens": 10, "limit": 3}
     collection.keys["cascade"][1] = {"mono": {**_LATER[0]["mono"], "segments": segments}}
-    collection.keys["cascade"].append({"listwise": {"k": 3}})
+    collection.keys["cascade"].append({"windowed": {"k": 3}})
     beamrank.run(str(collection.path))
     candidates = {
         query_id: {doc: -float(rank) for rank, doc in enumerate(docs)}
@@ -236,7 +236,7 @@ def test_cascade_in_memory_has_the_runs_of_the_job(collection, plugins):
     options: Any = {"max_length": 64, "max_query_length": 16, "dtype": "float32", "device": "cpu"}
     found = beamrank.rerank(TOPICS, candidates, DOCS, cascade=stages, **options)
     orders = _run_orders(collection.output)
-    assert list(found) == ["mono", "large", "duo-sum", "listwise"]
+    assert list(found) == ["mono", "large", "duo-sum", "windowed"]
     for name, run in found.items():
         assert {query_id: list(docs) for query_id, docs in run.items()} == orders[name]
 
@@ -252,12 +252,12 @@ def test_stage_of_a_package_scores_with_a_checkpoint_of_ours(collection, plugins
 
 
 def test_listwise_stage_after_duo_ranks_windows_of_the_head(collection, plugins, tmp_path):
-    collection.keys["cascade"].append({"listwise": {"k": 3, "window": 2}})
+    collection.keys["cascade"].append({"windowed": {"k": 3, "window": 2}})
     result = beamrank.run(str(collection.path))
-    assert list(result.runs) == ["candidates", "mono", "large", "duo-sum", "listwise"]
+    assert list(result.runs) == ["candidates", "mono", "large", "duo-sum", "windowed"]
     orders = _run_orders(collection.output)
     for query_id, before in orders["duo-sum"].items():
-        assert orders["listwise"][query_id] == windows(query_id, before[:3], 2) + before[3:]
+        assert orders["windowed"][query_id] == windows(query_id, before[:3], 2) + before[3:]
     for arguments in (
         ["verify"],
         ["status"],
@@ -267,7 +267,7 @@ def test_listwise_stage_after_duo_ranks_windows_of_the_head(collection, plugins,
     ):
         assert beamrank_here(*arguments, collection.output).returncode == 0, arguments
     succeed("report", collection.output, "--output", tmp_path / "report")
-    assert "listwise" in (tmp_path / "report/report.html").read_text()
+    assert "windowed" in (tmp_path / "report/report.html").read_text()
     embedded = beamrank.run(str(collection.path), runner="embed", output=tmp_path / "embed")
     assert run_bytes(Path(embedded.output)) == run_bytes(collection.output)
 
@@ -281,22 +281,22 @@ def test_stages_of_a_package_and_of_ours_have_the_same_bytes_on_flink(
     get_engine("flink")
     collection.keys.pop("candidates")
     collection.keys["cascade"] = [
-        {"dense": {"k": 9}},
+        {"letters": {"k": 9}},
         *collection.keys["cascade"],
-        {"listwise": {"k": 3}},
+        {"windowed": {"k": 3}},
     ]
     result = beamrank.run(str(collection.path))
-    assert list(result.runs) == ["dense", "mono", "large", "duo-sum", "listwise"]
+    assert list(result.runs) == ["letters", "mono", "large", "duo-sum", "windowed"]
     on_flink = beamrank.run(str(collection.path), runner="flink", output=tmp_path / "flink")
     assert_same_bytes(Path(on_flink.output), collection.output)
 
 
 def test_dense_first_stage_feeds_the_cascade(collection, plugins, tmp_path):
     collection.keys.pop("candidates")
-    collection.keys["cascade"].insert(0, {"dense": {"k": 9}})
+    collection.keys["cascade"].insert(0, {"letters": {"k": 9}})
     result = beamrank.run(str(collection.path))
-    assert list(result.runs) == ["dense", "mono", "large", "duo-sum"]
-    first = read_trec(Path(result.runs["dense"]))
+    assert list(result.runs) == ["letters", "mono", "large", "duo-sum"]
+    first = read_trec(Path(result.runs["letters"]))
     assert first["q1"] == [doc for doc, _ in nearest(TOPICS["q1"], DOCS, 9)]
     for query_id, docs in read_trec(Path(result.runs["duo-sum"])).items():
         assert sorted(docs) == sorted(first[query_id])
@@ -307,7 +307,7 @@ def test_dense_first_stage_feeds_the_cascade(collection, plugins, tmp_path):
 
 
 def _dense_first(folder: Path) -> SmallCollection:
-    made = SmallCollection(folder, dense={"k": 6}).with_models()
+    made = SmallCollection(folder, letters={"k": 6}).with_models()
     made.write("given.trec", [])
     return made
 
@@ -316,12 +316,12 @@ def test_first_stage_runs_with_its_own_section(plugins, tmp_path):
     made = _dense_first(tmp_path)
     estimated = {stage.stage: stage for stage in estimate(made.config).stages}
     assert estimated["mono"].inferences == 10 * 6
-    assert list(beamrank.run(str(made.path), runner="embed").runs) == ["dense", "mono", "duo-sum"]
+    assert list(beamrank.run(str(made.path), runner="embed").runs) == ["letters", "mono", "duo-sum"]
     paths = succeed("aggregate", made.output, "--aggregation", "sum,min").stdout.split()
     assert [Path(path).name for path in paths] == ["duo-sum.trec", "duo-min.trec"]
     succeed("gc", "--dry-run", made.output)
-    printed = succeed("plan", made.path, "--set", "dense.buckets=3").stdout
-    assert "dense.buckets 26 -> 3: retrieve, tokenize, mono and duo are redone" in printed
+    printed = succeed("plan", made.path, "--set", "letters.buckets=3").stdout
+    assert "letters.buckets 26 -> 3: retrieve, tokenize, mono and duo are redone" in printed
 
 
 def test_first_stage_leaves_out_what_its_section_excludes(plugins, tmp_path):
@@ -332,17 +332,17 @@ def test_first_stage_leaves_out_what_its_section_excludes(plugins, tmp_path):
     (tmp_path / "pairs.txt").write_text(
         f"q0 {found['q0'][0]}\nq0 {found['q0'][2]}\nq1 {found['q1'][5]}\n"
     )
-    keys = {"dense.exclude": str(tmp_path / "pairs.txt"), "mono": None, "duo": None}
+    keys = {"letters.exclude": str(tmp_path / "pairs.txt"), "mono": None, "duo": None}
     del found["q0"][2], found["q0"][0], found["q1"][5]
-    assert read_trec(Path(beamrank.run(str(made.path), set=keys).runs["dense"])) == found
+    assert read_trec(Path(beamrank.run(str(made.path), set=keys).runs["letters"])) == found
 
 
 def test_first_stage_must_be_one_that_is_installed(request, tmp_path):
     made = _dense_first(tmp_path)
-    with pytest.raises(ConfigError, match="dense: "):
+    with pytest.raises(ConfigError, match="letters: "):
         load_config(str(made.path))
     request.getfixturevalue("plugins")
-    with pytest.raises(ConfigError, match=r"`candidates` .*`dense`"):
+    with pytest.raises(ConfigError, match=r"`candidates` .*`letters`"):
         load_config(str(made.path), ["candidates.run=given.trec"])
 
 
@@ -350,12 +350,12 @@ def test_plan_whose_plugin_is_missing_is_read_by_status_and_verify(
     collection, monkeypatch, tmp_path
 ):
     with monkeypatch.context() as installed:
-        install(tmp_path / "package", installed, PLUGINS, listwise=f"{__name__}:Listwise")
-        collection.keys["cascade"].append({"listwise": {"k": 3}})
+        install(tmp_path / "package", installed, PLUGINS, windowed=f"{__name__}:Listwise")
+        collection.keys["cascade"].append({"windowed": {"k": 3}})
         beamrank.run(str(collection.path))
-    assert "listwise" in succeed("status", collection.output).stdout
+    assert "windowed" in succeed("status", collection.output).stdout
     done = beamrank_here("verify", collection.output)
-    assert (done.returncode, "listwise" in done.stderr) == (0, True), done.stderr
+    assert (done.returncode, "windowed" in done.stderr) == (0, True), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_plan_whose_plugin_is_missing_is_read_by_status_and_verify(
             "other-gaps",
         ),
         ([{"mono": {"checkpoint": "./mono", "name": "corpus"}}], "'corpus'"),
-        ([{"listwise": {"k": 3}}], "'listwise'"),
+        ([{"windowed": {"k": 3}}], "'windowed'"),
         (
             [{"mono": {"checkpoint": "./mono", "k": 3}}, {"duo": {"checkpoint": "./duo", "k": 4}}],
             "duo.k 4 is more",
@@ -393,27 +393,27 @@ def test_cascade_that_cannot_be_is_refused(collection, stages, message):
 
 def test_stage_before_the_first_model_chooses_which_docs_are_scored(collection, plugins):
     """Its best docs can be any of those that it received: all of them have tokens."""
-    _cascade(collection, {"listwise": {"k": 7}}, {"mono": {"checkpoint": "./mono", "k": 3}})
+    _cascade(collection, {"windowed": {"k": 7}}, {"mono": {"checkpoint": "./mono", "k": 3}})
     beamrank.run(str(collection.path))
     orders = _run_orders(collection.output)
     for query_id, candidates in CANDIDATES.items():
         chosen = windows(query_id, candidates[:7], 2)
-        assert orders["listwise"][query_id] == chosen + candidates[7:]
+        assert orders["windowed"][query_id] == chosen + candidates[7:]
         assert sorted(orders["mono"][query_id][:3]) == sorted(chosen[:3])
         assert len(orders["mono"][query_id]) == len(candidates)
 
 
 def test_scores_are_not_combined_with_the_ranks_of_a_listwise_stage(collection, plugins):
     mono = {"checkpoint": "./mono", "k": 3, "combine": {}}
-    _cascade(collection, {"listwise": {"k": 7}}, {"mono": mono})
-    with pytest.raises(ConfigError, match=r"mono\.combine: .*listwise.*scores"):
+    _cascade(collection, {"windowed": {"k": 7}}, {"mono": mono})
+    with pytest.raises(ConfigError, match=r"mono\.combine: .*windowed.*scores"):
         beamrank.run(str(collection.path))
 
 
 def test_plan_names_a_stage_that_was_added_and_a_checkpoint_that_changed(collection, plugins):
     beamrank.run(str(collection.path))
-    collection.keys["cascade"].append({"listwise": {"k": 3}})
-    assert "listwise none -> listwise" in succeed("plan", collection.path).stdout
+    collection.keys["cascade"].append({"windowed": {"k": 3}})
+    assert "windowed none -> windowed" in succeed("plan", collection.path).stdout
     collection.keys["cascade"].pop()
     said = succeed("plan", collection.path, "--set", "large.checkpoint=./mono").stdout
     assert "large.checkpoint" in said

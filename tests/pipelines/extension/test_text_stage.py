@@ -1,30 +1,19 @@
-"""A stage from outside the project that reads texts, with a checkpoint of its own: it keeps all
+"""The stage of examples/plugin, which reads texts and has a checkpoint of its own: it keeps all
 that a run promises.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
+from beamrank_overlap.stage import Weights
 
 import beamrank
-from beamrank.config.cascade import PLUGINS, ConfiguredStage
-from beamrank.config.run import RunConfig
-from beamrank.config.stages import PointwiseConfig
+from beamrank.config.cascade import PLUGINS
 from beamrank.errors import PreflightError
-from beamrank.section import Path as FilePath
-from models.scoring.answers import Answers, Contents, Cut
 from models.stages import corpus_scan
-from models.stages.base import Key
-from models.stages.compute import Computed, ShardInputs
-from models.stages.planning import Planning
-from models.stages.pointwise import Pointwise
 from pipelines.plan.estimate import estimate
 from tests.support.plugins import install
 from tests.support.processes import beamrank_here, succeed
@@ -32,83 +21,6 @@ from tests.support.runs import assert_same_bytes, committed, read_trec, run_byte
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
 
 _MOST_BYTES = 101
-
-
-class OverlapConfig(PointwiseConfig):
-    """Weighted overlap of terms."""
-
-    weights: FilePath
-
-
-class Weights(NamedTuple):
-    """The checkpoint: the weight of each term."""
-
-    digest: str
-    of_terms: Mapping[str, float]
-
-    @classmethod
-    def read(cls, path: str) -> "Weights":
-        content = Path(path).read_bytes()
-        return cls(sha256(content).hexdigest(), json.loads(content))
-
-    def score(self, query: str, text: str) -> float:
-        return sum(self.of_terms.get(term, 1.0) for term in {*query.split()} & {*text.split()})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Overlap(Pointwise):
-    """Scores a doc by the terms that it shares with the query."""
-
-    type_name = "overlap"
-    section = OverlapConfig
-    needs = "texts"
-    any_processor = True
-
-    weights_digest: Annotated[str, Key("{own_name}.weights")]
-    weights: str
-
-    @classmethod
-    def read_checkpoint(cls, own: ConfiguredStage, config: RunConfig) -> Weights:
-        return Weights.read(own.section.weights)
-
-    @classmethod
-    def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:
-        digest = planning.checkpoints[own.name].digest
-        return {**super().settings(own, planning), "weights_digest": digest}
-
-    def compute(self, inputs: ShardInputs) -> Computed:
-        weights, texts = inputs.opened(lambda: Weights.read(self.weights)), inputs.read("texts")
-        received, contents = self.received(inputs), Contents.of(texts, instructed=False)
-        pairs = [(query, doc) for query, docs in sorted(received.items()) for doc in docs]
-        keys = _keys(contents, *zip(*pairs, strict=True))
-        answers = inputs.find(keys)
-        rows = texts.to_pylist()
-        queries = {row["query_id"]: row["query"] for row in rows}
-        text_of = {
-            doc: text
-            for row in rows
-            for doc, text in zip(row["doc_ids"], row["doc_texts"], strict=True)
-        }
-        scores = [
-            answers[key] if key in answers else weights.score(queries[query], text_of[doc])
-            for key, (query, doc) in zip(keys, pairs, strict=True)
-        ]
-        query_ids, doc_ids = zip(*pairs, strict=True)
-        ranks = [received[query].index(doc) + 1 for query, doc in pairs]
-        columns = [query_ids, doc_ids, np.zeros(len(pairs), np.int16), ranks, scores]
-        reused = sum(key in answers for key in keys)
-        counts = {"inferences": len(keys) - reused, "reused": reused}
-        return Computed(pa.table(columns, schema=self.schema), counts)
-
-    def known_answers(self, part: pa.Table, tokens: pa.Table) -> Answers:
-        contents = Contents.of(tokens, instructed=False)
-        keys = _keys(contents, part["query_id"].to_pylist(), part["doc_id"].to_pylist())
-        return dict(zip(keys, part["score"].to_pylist(), strict=True))
-
-
-def _keys(contents: Contents, query_ids: Any, doc_ids: Any) -> list[bytes]:
-    queries, docs = contents.find(query_ids, doc_ids)
-    return contents.keys(queries, Cut(docs, np.zeros_like(docs), contents.doc_lengths[docs]))
 
 
 def _cut(text: str) -> str:
@@ -120,7 +32,7 @@ def collection(tmp_path, monkeypatch) -> SmallCollection:
     """A given run, then the plugin's stage; some docs are longer than is passed on, and some have
     a character there.
     """
-    install(tmp_path / "package", monkeypatch, PLUGINS, overlap=f"{__name__}:Overlap")
+    install(tmp_path / "package", monkeypatch, PLUGINS, overlap="beamrank_overlap.stage:Overlap")
     docs = {
         doc: text if int(doc[1:]) % 2 else f"{text[: _MOST_BYTES - 1]:.<100}\u20ac {text}"
         for doc, text in DOCS.items()
