@@ -78,6 +78,7 @@ class _State:
             "segments": self._segments,
             "stride": self._stride,
             "shards": lambda: self.keys.update(shards=self._number(1, 6)),
+            "combine": self._combine,
         }
         self.settings: Mapping[str, Callable[[], None]] = {
             "length": lambda: self.input.update(max_length=80),
@@ -98,7 +99,8 @@ class _State:
 
     def collection(self, **more: Any) -> SmallCollection:
         """Its files as they are now."""
-        cascade = [{"mono": self.mono}]
+        # `deeper` takes no combined scores.
+        cascade = [{"mono": self.mono | ({"combine": None} if self.deeper else {})}]
         cascade += [{"deeper": {"name": "deeper", **self.deeper}}] if self.deeper else []
         cascade += [{"mono": {"name": "large", **self.large}}] if self.large else []
         keys = {"cascade": [*cascade, {"duo": self.duo}], "input": self.input, **self.keys, **more}
@@ -187,6 +189,10 @@ class _State:
         self.duo = {"checkpoint": self.duo["checkpoint"], "k": self.duo["k"], "aggregation": method}
         if method == "sample":
             self.duo |= {"opponents": self._number(1, 4), "seed": self._number(0, 3)}
+
+    def _combine(self) -> None:
+        method = str(self.random.choice(["minmax", "zscore", "none"]))
+        self.mono["combine"] = {"weight": float(self.random.random()), "normalize": method}
 
     def _segments(self) -> None:
         length = self._number(10, 31)
