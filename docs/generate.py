@@ -22,6 +22,7 @@ from contrib.listwise.config import ListwiseConfig
 from docs.error_messages import errors
 from docs.hooks import hooks
 from docs.pipeline_picture import picture
+from docs.stages_page import stages
 from models.training.config import TrainConfig
 from pipelines.cli import app
 
@@ -228,6 +229,7 @@ def generated() -> dict[Path, str]:
         _DOCS / "reference/training.md": configuration("training.md", TrainConfig),
         _DOCS / "reference/errors.md": errors(),
         _DOCS / "internals/hooks.md": hooks(),
+        _DOCS / "reference/stages.md": stages(),
         _DOCS / "pictures/pipeline.svg": picture(),
     }
 
