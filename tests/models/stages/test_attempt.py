@@ -28,6 +28,7 @@ from pipelines.runners.watchdog import wait_with_stall
 from tests.support.attempts import attempt, planned, task_of, worker_process
 from tests.support.outputs import SHARDS
 from tests.support.processes import succeed
+from tests.support.tiers import slow_but
 
 _HOUR = 3600.0
 
@@ -120,7 +121,7 @@ def test_work_outside_of_an_attempt_is_seen_by_nobody():
     assert (shard_at_work().done, inputs_done()) == (0, (0, 0))
 
 
-@pytest.mark.parametrize("hangs", [False, True])
+@pytest.mark.parametrize("hangs", slow_but(1, [True, False]))
 def test_shard_of_another_process_stalls_only_where_it_counts_nothing(tmp_path, hangs):
     """It takes longer than the limit; each look finds one input more, or none."""
     plan = planned(str(tmp_path))
