@@ -27,7 +27,7 @@ _LIBRARIES = (
 @pytest.mark.parametrize(
     ("code", "unloaded"),
     slow_but(
-        4,
+        2,
         [
             (
                 "import beamrank; dir(beamrank); beamrank.__version__; beamrank.BeamrankError; "

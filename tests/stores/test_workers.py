@@ -39,6 +39,7 @@ class Stage:
 
     inputs = ()
     shards_at_a_time = 1
+    asks = False
 
     def compute(self, inputs: ShardInputs) -> Computed:
         return Computed(pa.table({"row": [1]}), {})

@@ -251,7 +251,7 @@ def test_run_without_qrels_shows_what_needs_none(output, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("stages", "runs"), [(0, []), (1, ["candidates"]), (2, ["candidates", "mono"])]
+    ("stages", "runs"), slow_but(2, [(0, []), (1, ["candidates"]), (2, ["candidates", "mono"])])
 )
 def test_unfinished_run_shows_the_finished_stages(tmp_path, stages, runs):
     found = _gather(ScoredOutput(tmp_path).run(stages))

@@ -77,7 +77,6 @@ def test_deeper_ranking_is_that_of_a_mono_of_the_same_depth(collection):
         ["inspect", "--shard", "1"],
     ):
         succeed(*command, output)
-    succeed("report", output, "--output", collection.folder / "report")
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def test_map_to_words_of_the_checkpoint_decides_though_it_is_said_to_be_tied(nam
 
 
 @pytest.mark.parametrize("dtype", slow_but(1, ["bfloat16", "float32"]))
-@pytest.mark.parametrize("name", ["monoT5", "Qwen3"])
+@pytest.mark.parametrize("name", slow_but(1, ["Qwen3", "monoT5"]))
 def test_score_has_the_same_bits_beside_others(name, dtype, tmp_path):
     folder = save_generator(tmp_path, name)
     one, two = (_reranker(folder, name, dtype, threads=threads) for threads in (1, 2))

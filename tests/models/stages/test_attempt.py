@@ -174,7 +174,7 @@ def test_status_shows_shards_at_work_for_five_minutes(killed):
     assert _at_work(killed, 301.0) == ()
 
 
-@pytest.mark.parametrize("tells", [False, True])
+@pytest.mark.parametrize("tells", slow_but(1, [True, False]))
 def test_file_of_a_killed_attempt_is_in_nobodys_way(killed, monkeypatch, tells):
     def garbage(hours):
         found = find_garbage(killed.output, time.time() + hours * _HOUR, _HOUR)

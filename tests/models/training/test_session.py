@@ -284,7 +284,7 @@ def test_resume_refuses_another_configuration(config):
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     slow_but(
-        2,
+        1,
         [
             ("corpus.jsonl", "cream", "creamy"),
             ("dev/qrels.txt", "d9 1", "d9 10"),

@@ -20,13 +20,6 @@ def output(tmp_path_factory):
     return made
 
 
-def test_report_prints_the_page_and_writes_below_the_run(output):
-    done = succeed("report", output.plan.output, "--trials", "2", "--no-texts")
-    page = output.folder / "out" / "report" / "report.html"
-    assert done.stdout == f"{page}\n"
-    assert page.exists()
-
-
 @pytest.mark.slow
 def test_report_takes_the_points_that_are_asked(output, tmp_path):
     arguments = ["--k0", "0,4", "--k1", "3,99", "--opponents", "2", "--trials", "1"]

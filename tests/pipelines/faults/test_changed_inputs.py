@@ -167,7 +167,7 @@ def test_file_added_to_the_corpus_seals_nothing(folder_corpus) -> None:
     assert _seals(folder_corpus) == {"retrieve"}
 
 
-@pytest.mark.parametrize("kind", ["mono", "duo"])
+@pytest.mark.parametrize("kind", slow_but(1, ["mono", "duo"]))
 @pytest.mark.parametrize("when", slow_but(1, ["scored", "loaded"]))
 def test_changed_checkpoint_commits_nothing(collection, kind, when, monkeypatch) -> None:
     """Weights are mapped into memory, so what is written into their file reaches the model that
