@@ -13,7 +13,7 @@ _TOKENIZE = {
     "tokenizer_digest": "t1",
     "max_doc_tokens": 512,
     "k": 100,
-    "first": "mono",
+    "deepest": "mono",
     "on_missing_doc": "error",
     "model": "mono",
     "checkpoint": "embedded:mono",
