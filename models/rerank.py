@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self, Unpack, cast
 
 import pyarrow as pa
@@ -54,6 +54,13 @@ _PLANNING = Planning(
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _RunHere(GivenRun):
+    """A run in memory."""
+
+    has_scores: bool = True
+
+
 class Cascade(NamedTuple):
     """Stages in memory.
 
@@ -68,9 +75,15 @@ class Cascade(NamedTuple):
     doc_tokens: int
 
     @classmethod
-    def of(cls, later: Sequence[ConfiguredStage], models: Mapping[str, Reranker]) -> Self:
+    def of(
+        cls,
+        later: Sequence[ConfiguredStage],
+        models: Mapping[str, Reranker],
+        *,
+        has_scores: bool = True,
+    ) -> Self:
         """The stages of these entries of a cascade after a given run, as a plan would have them."""
-        stages: list[Any] = [GivenRun(run_digest="", k=sys.maxsize, url="")]
+        stages: list[Any] = [_RunHere(run_digest="", k=sys.maxsize, url="", has_scores=has_scores)]
         read = [0]
         for own in later:
             kind, model = stage_class(own.kind), models.get(own.name)
@@ -206,7 +219,9 @@ def rerank(
         corpus = texts_of("the corpus", "doc_id", corpus, needed)
     _check_docs(needed, corpus)
     models = {own.name: _load(model, own, options) for own, model in sections if model is not None}
-    cascade_here = Cascade.of([own for own, _ in sections], models)
+    cascade_here = Cascade.of(
+        [own for own, _ in sections], models, has_scores=candidates.notes.has_scores
+    )
     names = [stage.run_name for stage in cascade_here.stages[1:]]
     if len(set(names)) < len(names):
         raise ConfigError(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, Field, TypeAdapter, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, model_validator
 from pydantic.fields import FieldInfo
 
 from beamrank.formats.columns import TABLES, RunColumns, TemplateText
@@ -11,6 +11,7 @@ from beamrank.formats.run_order import Ties
 from beamrank.formats.runs import FORMATS as RUN_FORMATS
 from beamrank.plugins import Registry
 from beamrank.ranking.aggregation import METHODS
+from beamrank.ranking.combine import Normalization
 from beamrank.ranking.input_layout import InputLimits, SegmentPooling, Truncation
 from beamrank.section import CheckpointName, OneOf, Path, PathOrSelf, Paths, Positive, Section
 from beamrank.sources import is_named
@@ -103,6 +104,36 @@ class StageConfig(Section):
         """
 
 
+def _checked_weight(value: Any) -> Any:
+    if value == "card" or (isinstance(value, int | float) and 0 <= value <= 1):
+        return value
+    raise ValueError("it must be a number from 0 to 1, or `card`")
+
+
+class CombineConfig(Section):
+    """How scores are mixed with those of the stage before."""
+
+    source: Literal["before"] = Field("before", alias="with", exclude=True)
+    """Whose scores are mixed in."""
+    weight: Annotated[float | str, BeforeValidator(_checked_weight)] = 0.7
+    """The share of its own scores, from 0 to 1. `card`: `beamrank.combine_weight` of the
+    checkpoint's config.json.
+    """
+    normalize: Normalization = "minmax"
+    """How scores become comparable, over the docs of a query that the stage scores."""
+
+    @classmethod
+    def fields_of(cls, document: Mapping[str, Any]) -> Mapping[str, FieldInfo]:  # noqa: ARG003
+        return {field.alias or name: field for name, field in cls.model_fields.items()}
+
+
+class PointwiseConfig(StageConfig):
+    """The section of a stage that scores docs one by one."""
+
+    combine: CombineConfig | None = None
+    """Ranks by its scores mixed with those of the stage before; by default by its own."""
+
+
 MODEL_OPTIONS: Registry[Any] = Registry("option of a model", "beamrank.model_options", {})
 """The options of architectures of packages, each with the type of its value."""
 
@@ -163,7 +194,7 @@ class ModelConfig(StageConfig, ModelOptions):
         return input_tokens
 
 
-class MonoConfig(ModelConfig):
+class MonoConfig(ModelConfig, PointwiseConfig):
     """monoBERT; leave it out to stop after the first stage."""
 
     checkpoint: CheckpointName

@@ -135,6 +135,7 @@ class RunNotes:
 
     Attributes:
         format: its name in `run_writer.FORMATS`.
+        has_scores: whether its rows have them; otherwise they have ranks.
         tied_scores: rows with the float32 score of the row before them in the order.
         tied_ranks: rows of a run without scores with the rank of the row before them.
         rank_disagreements: rows of a run with scores whose rank is not above the rank of the row
@@ -155,6 +156,7 @@ class RunNotes:
     comment_rows: int = 0
     rejected: tuple[Note, ...] = ()
     excluded: tuple[Note, ...] = ()
+    has_scores: bool = True
 
     def facts(self) -> list[Note]:
         counts = (

@@ -159,6 +159,11 @@ class RunBatch(NamedTuple):
     twice_encoded: int = 0
     twice_example: str = ""
 
+    @property
+    def is_scored(self) -> bool:
+        """Whether any of its rows has a score."""
+        return bool(self.rows.column("score").null_count < len(self.rows))
+
 
 class RunReader(NamedTuple):
     """Reads a run: its layout, and what a configuration says about its columns."""

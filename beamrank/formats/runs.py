@@ -261,7 +261,8 @@ def _run(parts: Iterable[Ordered], numbers: Mapping[str, int], layout: RunLayout
             disagreements + ordered.disagreements.sum(),
         )
     ties = (tied, 0) if layout.has_scores else (0, tied)
-    notes = RunNotes(name, len(numbers), rows, *ties, int(disagreements))
+    counts = (len(numbers), rows, *ties, int(disagreements))
+    notes = RunNotes(name, *counts, has_scores=layout.has_scores)
     places = IdPlaces(pa.array(list(numbers), pa.string()))
     columns = (
         np.concatenate([*starts, [rows]]),

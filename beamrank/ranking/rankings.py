@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from beamrank.errors import DataError
 from beamrank.ranking.aggregation import Matrix, aggregate, simulate_sample
+from beamrank.ranking.combine import Combine
 from beamrank.ranking.input_layout import SegmentPooling
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -36,11 +37,18 @@ class Ranking:
             of the stages before, shifted below them.
         scored: how many of the first docs the last stage scored; the next stage receives only the
             first of these.
+        uncombined: the last stage's own scores of these, if it mixed them with those before.
     """
 
     doc_ids: tuple[str, ...]
     scores: Floats
     scored: int
+    uncombined: Floats | None = None
+
+    @property
+    def own_scores(self) -> Floats:
+        """The scores that the last stage gave, float64[scored]."""
+        return self.scores[: self.scored] if self.uncombined is None else self.uncombined
 
     def __iter__(self) -> Iterator[tuple[str, float]]:
         return zip(self.doc_ids, self.scores.tolist(), strict=True)
@@ -81,12 +89,13 @@ def rank_docs(
     stage_k: int,
     pooling: SegmentPooling = "max",
     k: int | None = None,
+    combine: Combine | None = None,
 ) -> Rankings:
     """The rankings after a stage that scores docs one by one, whose `part` is a table of
     `schemas.MONO`.
 
     It was to score `stage_k` docs of a query; with `k`, as if it had scored only so many. DataError
-    if the part is not of the rankings before.
+    if the part is not of the rankings before, or scores that are not finite would be combined.
     """
     pooled = pool_segments(part, pooling)
     doc_ids, scores, rows = (
@@ -100,7 +109,9 @@ def rank_docs(
     for query_id, ranking in before.items():
         place = rows.get(query_id, slice(0, 0))
         own_scores = scores[place].astype(np.float64)
-        rankings[query_id] = rerank(query_id, ranking, doc_ids[place], own_scores, stage_k, k)
+        rankings[query_id] = rerank(
+            query_id, ranking, doc_ids[place], own_scores, stage_k, k, combine
+        )
     return rankings
 
 
@@ -169,6 +180,7 @@ def rerank(
     scores: Floats,
     stage_k: int,
     k: int | None = None,
+    combine: Combine | None = None,
 ) -> Ranking:
     """One query's ranking after a stage; DataError if it scored a doc that is not in `before`.
 
@@ -181,6 +193,7 @@ def rerank(
         stage_k: how many of the first docs of `before` the stage was to score. A doc that it was to
             score, and that is not among `doc_ids`, leaves the ranking.
         k: as if it had scored only those among the first k.
+        combine: how scores are mixed with those of `before`, over the docs that it scored.
     """
     places = np.arange(len(doc_ids))
     # Without docs that the corpus lacks, they are the first ones.
@@ -190,8 +203,10 @@ def rerank(
             places = np.array([place_of[doc_id] for doc_id in doc_ids], np.int64)
         except KeyError as error:
             raise _foreign(query_id, error.args[0]) from error
-    by_place = np.full(len(before.doc_ids), np.nan)
-    by_place[places[: len(scores)]] = scores
+    own = by_place = np.full(len(before.doc_ids), np.nan)
+    own[places[: len(scores)]] = scores
+    if combine is not None:
+        by_place = combined(query_id, own, before.scores, combine, k)
     head = np.flatnonzero(~np.isnan(by_place[:k]))
     head = head[order(by_place[head])]
     stays = np.arange(len(by_place)) >= min(stage_k, before.scored)
@@ -203,7 +218,22 @@ def rerank(
         # The tail keeps its own spacing, and starts 1 below the head.
         below = below + (by_place[head[-1]] - 1 - below[0])
     ranked = tuple(np.array(before.doc_ids, object)[np.concatenate([head, tail])].tolist())
-    return Ranking(ranked, np.concatenate([by_place[head], below]), len(head))
+    return Ranking(ranked, np.concatenate([by_place[head], below]), len(head), own[head])
+
+
+def combined(query_id: str, own: Floats, before: Floats, combine: Combine, k: int | None) -> Floats:
+    """The scores of the first k docs in the order before, mixed with those before; NaN of others,
+    and without one.
+    """
+    scored = np.flatnonzero(~np.isnan(own[:k]))
+    mixed = np.full_like(own, np.nan)
+    mixed[scored] = combine.mix(own[scored], before[scored])
+    if not np.isfinite(mixed[scored]).all():
+        raise DataError(
+            f"query {query_id!r}: a score is not finite, so it cannot be combined with that of the "
+            "stage before: the model overflowed; score again with dtype float32"
+        )
+    return mixed
 
 
 def _foreign(query_id: str, doc_id: str) -> DataError:

@@ -12,14 +12,17 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from beamrank.ranking.aggregation import METHODS, Matrix, aggregate, opponent_order, sample_sums
+from beamrank.ranking.combine import Combine
 from beamrank.ranking.rankings import (
     Floats,
     Positions,
     Ranking,
     Rankings,
     Table,
+    combined,
     compared_among,
     matrices,
+    order,
 )
 
 # From j docs of a query, by their places among its candidates, to their positions in p rankings,
@@ -29,6 +32,7 @@ FindPositions: TypeAlias = Callable[[Positions], Positions]
 QueryPositions: TypeAlias = tuple[str, Sequence[str], FindPositions]
 _MANY = 20
 _POINTS = 5
+_COMBINED_POINTS = 100
 
 
 class Depths(NamedTuple):
@@ -95,17 +99,24 @@ class Variants(NamedTuple):
     positions: Callable[[Rankings, Rankings, Table], Iterator[QueryPositions]]
 
 
-def depth_variants(k: int, depths: Depths) -> Variants:
+def depth_variants(k: int, depths: Depths, combine: Combine | None = None) -> Variants:
     """A stage that scores k docs one by one, as if it had scored only the first k0, by default
-    every one up to k.
+    every one up to k. `combine` mixes the scores of these docs, each time anew: by default at most
+    about a hundred times.
     """
-    k0s = [k0 for k0 in depths.k0s or range(k + 1) if k0 <= k]
+    every = range(k + 1) if combine is None else (*range(0, k, -(-k // _COMBINED_POINTS)), k)
+    k0s = [k0 for k0 in depths.k0s or every if k0 <= k]
 
     def positions(before: Rankings, after: Rankings, part: Table) -> Iterator[QueryPositions]:  # noqa: ARG001
         for query_id, ranking in after.items():
             places, doc_ids = _candidates(before[query_id], ranking)
-            heads = np.searchsorted(places, k0s)
-            yield query_id, doc_ids, partial(_depth_positions, _scores(doc_ids, ranking), heads)
+            heads, scores = np.searchsorted(places, k0s), _scores(doc_ids, ranking)
+            find = partial(_depth_positions, scores, heads)
+            if combine is not None:
+                given = before[query_id].scores[places]
+                mixed = partial(combined, query_id, scores, given, combine)
+                find = partial(_combined_positions, mixed, heads)
+            yield query_id, doc_ids, find
 
     return Variants(2, k, [Variant(k0, None, None, None, None, k0, k0) for k0 in k0s], positions)
 
@@ -184,12 +195,10 @@ def _candidates(before: Ranking, after: Ranking) -> tuple[Positions, Sequence[st
 
 
 def _scores(doc_ids: Sequence[str], after: Ranking) -> Floats:
-    """The score of each candidate; NaN without one."""
+    """The stage's own score of each candidate; NaN without one."""
     place_of = {doc_id: place for place, doc_id in enumerate(doc_ids)}
     scores = np.full(len(doc_ids), np.nan)
-    scores[[place_of[doc_id] for doc_id in after.doc_ids[: after.scored]]] = after.scores[
-        : after.scored
-    ]
+    scores[[place_of[doc_id] for doc_id in after.doc_ids[: after.scored]]] = after.own_scores
     return scores
 
 
@@ -205,6 +214,14 @@ def _depth_positions(scores: Floats, heads: Positions, docs: Positions) -> Posit
     scored = np.concatenate([[0], np.cumsum(~np.isnan(scores))])
     below = scored[heads] + docs[:, None] - scored[np.minimum(docs[:, None], heads)] + 1
     return np.where((docs[:, None] < heads) & ~np.isnan(mine), above[:, heads] + 1, below)
+
+
+def _combined_positions(
+    scores: Callable[[int], Floats], heads: Positions, docs: Positions
+) -> Positions:
+    """The same by scores that depend on how many of the first candidates are scored."""
+    columns = [np.argsort(order(scores(head)))[docs] + 1 for head in heads]
+    return np.array(columns, np.int64).reshape(len(heads), len(docs)).T
 
 
 def _positions(scores: Floats, docs: Positions) -> Positions:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from tokenizers.processors import BertProcessing
 
 from beamrank.commit import schemas
 from beamrank.ranking.aggregation import METHODS, aggregate, simulate_sample
+from beamrank.ranking.combine import Combine, Normalization
 from beamrank.ranking.input_layout import (
     InputLimits,
     InputTemplate,
@@ -72,8 +73,8 @@ _TERMS: dict[str, Callable[[float, float], float]] = {
 
 
 def _rankings(random: np.random.Generator) -> int:
-    """Segments are pooled, docs ranked one by one, then in pairs; the corpus lacks some, and scores
-    tie.
+    """Segments are pooled, docs ranked one by one, also by combined scores, then in pairs; the
+    corpus lacks some, and scores tie.
     """
     count = int(random.integers(1, 30))
     docs = [f"d{doc}" for doc in random.permutation(count)]
@@ -99,6 +100,15 @@ def _rankings(random: np.random.Generator) -> int:
     mono = rank_docs({"q": before}, part, most, pooling, k)["q"]
     lost = set(asked) - pooled.keys()
     _same_ranking(mono, docs[:k], pooled, before, lost)
+    scored = [doc for doc in docs[:k] if doc in pooled]
+    combine = Combine(float(random.random()), random.choice(get_args(Normalization)))
+    mixed = rank_docs({"q": before}, part, most, pooling, k, combine)["q"]
+    found = dict([*mixed][: mixed.scored])
+    wanted = _combined(
+        [pooled[doc] for doc in scored], [dict(before)[doc] for doc in scored], combine
+    )
+    assert np.allclose([found[doc] for doc in scored], wanted, rtol=1e-12, atol=1e-12), combine
+    _same_ranking(mixed, docs[:k], found, before, lost)
 
     compared = list(mono.doc_ids[: random.integers(1, max(mono.scored, 1) + 1)])
     size, method = len(compared), str(random.choice(list(METHODS)))
@@ -122,6 +132,21 @@ _POOL: dict[str, Callable[[Sequence[float]], float]] = {
     "first": lambda scores: scores[0],
     "mean": lambda scores: sum(scores) / len(scores),
 }
+
+
+def _combined(own: Sequence[float], before: Sequence[float], combine: Combine) -> list[float]:
+    normalized = []
+    for scores in map(np.array, (own, before)):
+        values = scores
+        if combine.normalize != "none" and len({*scores.tolist()}) == 1:
+            values = np.zeros(len(scores))
+        elif combine.normalize == "minmax" and len(scores):
+            values = (scores - scores.min()) / (scores.max() - scores.min())
+        elif combine.normalize == "zscore" and len(scores):
+            values = (scores - scores.mean()) / scores.std()
+        normalized.append(values.tolist())
+    weight = combine.weight
+    return [weight * mine + (1 - weight) * theirs for mine, theirs in zip(*normalized, strict=True)]
 
 
 def _table(schema: pa.Schema, rows: Sequence[tuple[Any, ...]]) -> pa.Table:

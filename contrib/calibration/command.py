@@ -161,7 +161,9 @@ def calibrate(
 def gather(
     runs: PlanRuns, name: str, qrels: Qrels, rel: int, judged_only: bool, progress: Any
 ) -> tuple[Judged, np.ndarray[Any, np.dtype[np.uint64]]]:
-    """The scored docs of judged topics, and the hash of each of these topics: uint64[topics]."""
+    """The scored docs of judged topics, by scores before they are combined, and the hash of each of
+    these topics: uint64[topics].
+    """
     scores, relevant, topics, query_ids = (
         [np.empty(0)],
         [np.empty(0, bool)],
@@ -178,7 +180,7 @@ def gather(
                 np.int64,
             )
             kept = labels >= 0 if judged_only else np.ones(len(labels), np.bool_)
-            scores.append(ranking.scores[: ranking.scored][kept])
+            scores.append(ranking.own_scores[kept])
             relevant.append(labels[kept] >= rel)
             topics.append(np.full(int(kept.sum()), len(query_ids)))
             query_ids.append(query_id)
@@ -197,7 +199,7 @@ def _probabilities(runs: PlanRuns, name: str, calibration: Calibration) -> Itera
             ids += [query_id] * ranking.scored
             docs += ranking.doc_ids[: ranking.scored]
             ranks += range(1, ranking.scored + 1)
-            scores.append(ranking.scores[: ranking.scored])
+            scores.append(ranking.own_scores)
         values = np.concatenate(scores)
         yield pa.table([ids, docs, ranks, values, calibration(values)], schema=_SCHEMA)
 

@@ -203,13 +203,18 @@ class ScoreDeeper(ScoreMono):
         """With the stages that decide how deep it goes.
 
         Raises:
-            ConfigError: the stage before it is no mono.
+            ConfigError: the stage before it is no mono, or one that combines scores.
         """
         mono = planning.before[-1]
         if type(mono) is not ScoreMono:
             raise ConfigError(
                 f"{own.name} goes deeper than a mono, and {mono.name} before it is none: give it "
                 "a mono"
+            )
+        if mono.combine is not None:
+            raise ConfigError(
+                f"{own.name} goes deeper by the scores of {mono.name}, which has combined ones: "
+                f"leave out {own.name} or {mono.name}.combine"
             )
         placed: dict[str, Any] = {
             "ranked_by": mono.ranked_by | mono.rank_keys,
@@ -276,7 +281,7 @@ class ScoreDeeper(ScoreMono):
         }
         return rank_docs(deeper, part, self.k, self.pooling, k)
 
-    def variants(self, depths: Depths) -> None:  # type: ignore[override]
+    def variants(self, depths: Depths) -> None:
         """None: topics have different depths."""
 
     def answered(self, inputs: ShardInputs) -> Answered:

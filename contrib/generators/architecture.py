@@ -219,5 +219,6 @@ def _known(files: ModelFiles) -> Published:
 
 MONO_T5 = Generator("T5ForConditionalGeneration", decodes=True)
 MONO_MT5 = Generator("MT5ForConditionalGeneration", decodes=True)
+GEMMA = Generator("GemmaForCausalLM")
 QWEN2 = Generator("Qwen2ForCausalLM")
 QWEN3 = Generator("Qwen3ForCausalLM")

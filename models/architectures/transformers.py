@@ -38,7 +38,8 @@ _OTHER_CODE = "Save the model without it"
 _REFUSED_KEYS = {
     "attn_implementation": _OTHER_CODE,
     "experts_implementation": _OTHER_CODE,
-    "quantization_config": "Give it in bfloat16 or float32",
+    "quantization_config": "Give it in bfloat16 or float32; a server can run it as it is, by "
+    "`endpoint` of a `listwise` stage",
     "auto_map": ELSEWHERE,
 }
 _NO_ID = -1
@@ -148,11 +149,11 @@ def make_skeleton(files: ModelFiles, find_class: Callable[[Any], Any], *id_input
             any type.
         id_inputs: what the model needs beside input_ids, such as decoder_input_ids.
     """
-    for key, (refused, way) in product(_keys(files.config), _REFUSED_KEYS.items()):
+    for (key, value), (refused, way) in product(_items(files.config), _REFUSED_KEYS.items()):
         if key.endswith(refused):
             raise PreflightError(
-                f"config.json of {files} has the key {key!r:.100}: other code and quantized "
-                f"weights are not supported. {way}"
+                f"config.json of {files} has the key {key!r:.100} ({value!r:.200}): other code and "
+                f"quantized weights are not supported. {way}"
             )
     try:
         config = AutoConfig.for_model(**files.config)
@@ -247,12 +248,12 @@ def _check_dtype(model: Any, dtype: torch.dtype) -> None:
             ) from error
 
 
-def _keys(value: object) -> Iterator[str]:
+def _items(value: object) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
-        yield from value
+        yield from value.items()
     if isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
-            yield from _keys(part)
+            yield from _items(part)
 
 
 def _find_classifier(skeleton: Any, files: ModelFiles) -> str:

@@ -202,6 +202,13 @@ class Stage(ABC):
         """What decides its ranking beside its part, by the names in the configuration."""
         return {}
 
+    @property
+    def has_scores(self) -> bool:
+        """Whether its rankings have scores that say more than the order, so that the next stage
+        can combine its own with them; asked when a run is planned.
+        """
+        return True
+
     def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:  # noqa: ARG002
         """The rankings of a shard after this stage (`beamrank.commit.stage.Stage`): by default
         those before it.

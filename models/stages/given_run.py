@@ -20,7 +20,7 @@ from beamrank.formats.columns import TABLES, RunColumns, hints_of
 from beamrank.formats.corpora import FORMATS
 from beamrank.formats.decode.base import unit_ranges
 from beamrank.formats.files import shown_paths
-from beamrank.formats.rejects import Rejects
+from beamrank.formats.rejects import NO_LIMIT, Rejects
 from beamrank.formats.run_order import Ties
 from beamrank.formats.run_units import (
     SMALL_BYTES,
@@ -93,6 +93,13 @@ class GivenRun(FirstStage):
     def scan_digest(self) -> str:
         hints = hints_of(self)
         return self.run_digest if hints == NO_HINTS else digest([self.run_digest, hints])
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether any row has one. One with ranks alone has minus the ranks."""
+        reader, units = open_run(self.url, hints_of(self), self.run_digest)
+        rejects = Rejects(reader.kind, NO_LIMIT)
+        return any(batch.is_scored for unit in units for batch in reader.read(unit, rejects))
 
     def limit(self, kind: str) -> int:
         """How many rows of a kind may be left out."""
@@ -226,7 +233,7 @@ class RunScan(Scatter):
                 for batch in self.reader.read(unit, rejects):
                     docs, twice = docs + len(batch.rows), twice + batch.twice_encoded
                     example = example or batch.twice_example
-                    is_scored = is_scored or batch.rows.column("score").null_count < len(batch.rows)
+                    is_scored = is_scored or batch.is_scored
                     encoded = batch.rows.column("query_id").dictionary_encode()
                     of_queries = find_shards(self.first_hashes, encoded.dictionary.to_pylist())
                     numbers = of_queries[encoded.indices.to_numpy()]

@@ -6,20 +6,11 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 
-from beamrank.commit import schemas
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
 from beamrank.config.stages import OF_TOPICS, MonoConfig, SegmentsConfig
 from beamrank.errors import PreflightError
-from beamrank.ranking.input_layout import (
-    Lengths,
-    SegmentPooling,
-    SegmentRule,
-    cut_segments,
-    mono_kept,
-)
-from beamrank.ranking.rankings import Rankings, rank_docs
-from beamrank.ranking.variants import Depths, Variants, depth_variants
+from beamrank.ranking.input_layout import Lengths, SegmentRule, cut_segments, mono_kept
 from models.checkpoints.checkpoint import Checkpoint
 from models.scoring.answers import Answers, Contents
 from models.scoring.engine import Prepared
@@ -27,11 +18,12 @@ from models.scoring.mono import known_mono, prepare_mono
 from models.stages.base import Key
 from models.stages.compute import ShardInputs
 from models.stages.planning import Planning
+from models.stages.pointwise import Pointwise
 from models.stages.scoring import ModelStage
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreMono(ModelStage):
+class ScoreMono(Pointwise, ModelStage):
     """Scores the docs that it receives one by one, or each of their segments.
 
     `ModelStage.compute` prepares the inputs, scores them and makes the part.
@@ -40,12 +32,10 @@ class ScoreMono(ModelStage):
     type_name = "mono"
     method = "monobert"
     section = MonoConfig
-    schema = schemas.MONO
 
     segments: Annotated[
         SegmentRule | None, Key("{own_name}.segments (length, stride, limit)", selects=True)
     ] = None
-    pooling: SegmentPooling = "max"
 
     @classmethod
     def read_checkpoint(cls, own: ConfiguredStage, config: RunConfig) -> Checkpoint | None:
@@ -67,20 +57,11 @@ class ScoreMono(ModelStage):
 
     def cost(self, topics: int) -> int:
         """Every candidate, or its most segments."""
-        return topics * self.k * (1 if self.segments is None else self.segments.limit)
+        return super().cost(topics) * (1 if self.segments is None else self.segments.limit)
 
     @property
     def rank_keys(self) -> dict[str, Any]:
-        return {f"{self.name}.segments.pooling": self.pooling}
-
-    def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:
-        """The docs by the pooled scores of their segments."""
-        assert before is not None
-        return rank_docs(before, part, self.k, self.pooling, k)
-
-    def variants(self, depths: Depths) -> Variants:
-        """Every depth."""
-        return depth_variants(self.k, depths)
+        return {f"{self.name}.segments.pooling": self.pooling, **super().rank_keys}
 
     def read_tokens(self, queries: Lengths, docs: Lengths, instructions: Lengths) -> Lengths:
         """Up to the end of the last segment, as far as it is kept."""

@@ -248,13 +248,18 @@ def _checkpoint(
     reference: str, digest: str, kind: str, instruction: str | None, options: str
 ) -> Checkpoint:
     checkpoint = resolve_checkpoint(reference, kind, instruction, json.loads(options))
-    if checkpoint.digest != digest:
+    check_planned(reference, checkpoint.digest, digest)
+    return checkpoint
+
+
+def check_planned(reference: str, digest: str, planned: str) -> None:
+    """Raises PreflightError where a checkpoint is not the one that was planned."""
+    if digest != planned:
         raise PreflightError(
             f"the checkpoint {reference} changed since the run was planned: its digest is "
-            f"{checkpoint.digest[:12]}, the plan has {digest[:12]}. Scores of two models would be "
+            f"{digest[:12]}, the plan has {planned[:12]}. Scores of two models would be "
             "mixed: start the run again to plan it again"
         )
-    return checkpoint
 
 
 def new_loads() -> list[ModelLoad]:

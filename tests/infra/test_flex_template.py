@@ -108,7 +108,7 @@ def test_flex_template_accepts_every_default(tmp_path):
     for parameter in parameters():
         default = parameter.schema.get("default")
         if default in (None, "") or parameter.key.startswith(
-            ("candidates.", "qrels.", "mono.segments.", "duo.seed")
+            ("candidates.", "qrels.", "mono.combine.", "mono.segments.", "duo.seed")
         ):
             continue
         text = json.dumps(list(default)) if isinstance(default, tuple) else str(default)

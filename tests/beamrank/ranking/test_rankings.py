@@ -7,6 +7,8 @@ import pytest
 from beamrank.commit.schemas import CANDIDATES, DUO, MONO
 from beamrank.errors import ConfigError, DataError
 from beamrank.ranking.aggregation import sampled_opponents
+from beamrank.ranking.combine import Combine, normalized
+from beamrank.ranking.input_layout import SegmentPooling
 from beamrank.ranking.rankings import (
     Ranking,
     order,
@@ -108,6 +110,76 @@ def test_query_without_scores_loses_the_docs_that_were_due():
 )
 def test_mono_ranking_puts_unscored_candidates_below(mono, ranking):
     assert _rows(mono_ranking(FOUR, mono)) == {"q": ranking}
+
+
+@pytest.mark.parametrize(
+    ("method", "scores", "expected"),
+    [
+        ("minmax", [4.0, 1.0, 2.0], [1.0, 0.0, 1 / 3]),
+        ("zscore", [1.0, 3.0, 1.0, 3.0], [-1.0, 1.0, -1.0, 1.0]),
+        ("none", [4.0, 1.0], [4.0, 1.0]),
+        ("minmax", [7.0, 7.0], [0.0, 0.0]),
+        ("zscore", [0.1, 0.1, 0.1], [0.0, 0.0, 0.0]),
+        ("none", [7.0, 7.0], [7.0, 7.0]),
+        ("minmax", [5.0], [0.0]),
+        ("zscore", [5.0], [0.0]),
+        ("minmax", [], []),
+        ("zscore", [], []),
+        ("zscore", [1e-300, 0.0], [1.0, -1.0]),
+        ("zscore", [1e300, -1e300], [1.0, -1.0]),
+    ],
+)
+def test_scores_are_normalized_as_by_hand(method, scores, expected):
+    found = normalized(np.array(scores, np.float64), method)
+    assert found.dtype == np.float64
+    assert found.tolist() == expected
+
+
+# Own scores: a -2, b 5, c 1; before: a 9, b 8, c 7.5.
+@pytest.mark.parametrize(
+    ("combine", "k", "ranking"),
+    [
+        # a: .5 * 0 + .5 * 1; b: .5 * 1 + .5 * (1 / 3); c: .5 * 3 / 7.
+        (
+            Combine(0.5, "minmax"),
+            None,
+            [("b", 0.5 + 0.5 * (0.5 / 1.5)), ("a", 0.5), ("c", 1.5 / 7), ("d", 1.5 / 7 - 1)],
+        ),
+        (Combine(1.0, "none"), None, [("b", 5.0), ("c", 1.0), ("a", -2.0), ("d", -3.0)]),
+        (Combine(0.0, "none"), None, [("a", 9.0), ("b", 8.0), ("c", 7.5), ("d", 6.5)]),
+        (Combine(0.25, "none"), None, [("b", 7.25), ("a", 6.25), ("c", 5.875), ("d", 4.875)]),
+        # Over the first two: a tie, in the order before; the others keep their spacing.
+        (Combine(0.5, "minmax"), 2, [("a", 0.5), ("b", 0.5), ("c", -0.5), ("d", -5.0)]),
+        (Combine(0.75, "minmax"), 2, [("b", 0.75), ("a", 0.25), ("c", -0.75), ("d", -5.25)]),
+        (Combine(0.5, "zscore"), 2, [("a", 0.0), ("b", 0.0), ("c", -1.0), ("d", -5.5)]),
+        (Combine(0.5, "minmax"), 1, [("a", 0.0), ("b", -1.0), ("c", -1.5), ("d", -6.0)]),
+        (Combine(0.5, "minmax"), 0, [("a", 9.0), ("b", 8.0), ("c", 7.5), ("d", 3.0)]),
+    ],
+)
+def test_scores_are_combined_with_those_before(combine, k, ranking):
+    found = rank_docs(rank_candidates(FOUR), MONO_OF_THREE, 3, k=k, combine=combine)["q"]
+    assert _docs(found) == [doc_id for doc_id, _ in ranking]
+    assert dict(found) == pytest.approx(dict(ranking), rel=1e-15)
+    own = {"a": -2.0, "b": 5.0, "c": 1.0}
+    assert found.own_scores.tolist() == [own[doc_id] for doc_id in found.doc_ids[: found.scored]]
+
+
+def test_scores_are_combined_after_pooling_over_the_docs_that_the_corpus_has():
+    before = rank_candidates(FOUR)
+    mono = _mono(("q", "a", 0, 1, -2.0), ("q", "a", 1, 1, 4.0), ("q", "c", 0, 3, 3.0))
+    # b was due and is gone: a has 9 before and c 7.5.
+    orders: dict[SegmentPooling, list[str]] = {"max": ["a", "c", "d"], "first": ["c", "a", "d"]}
+    for pooling, expected in orders.items():
+        ranking = rank_docs(before, mono, 3, pooling, combine=Combine(0.6, "minmax"))["q"]
+        assert _docs(ranking) == expected
+    assert next(iter(ranking)) == ("c", 0.6)
+
+
+@pytest.mark.parametrize("normalize", ["minmax", "zscore", "none"])
+def test_score_that_is_not_finite_is_not_combined(normalize):
+    part = _mono(("q", "a", 0, 1, float("inf")), ("q", "b", 0, 2, 1.0))
+    with np.errstate(invalid="ignore"), pytest.raises(DataError, match=r"'q': .*finite"):
+        rank_docs(rank_candidates(FOUR), part, 3, combine=Combine(0.5, normalize))
 
 
 def test_ties_keep_the_previous_order():

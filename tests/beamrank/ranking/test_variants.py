@@ -14,6 +14,7 @@ from beamrank.ranking.aggregation import (
     sample_sums,
     simulate_sample,
 )
+from beamrank.ranking.combine import Combine
 from beamrank.ranking.rankings import Ranking, rank_docs, rank_pairs
 from beamrank.ranking.variants import Depths, depth_variants, opponents, pair_variants
 
@@ -83,6 +84,27 @@ def test_depths_are_those_of_a_stage_that_scored_fewer(drawn):
         lambda k=None: rank_docs(before, mono, K, k=k),
         lambda variant: {"k": variant.k0},
     )
+
+
+@pytest.mark.parametrize("normalize", ["minmax", "zscore", "none"])
+@pytest.mark.parametrize("k0s", [(), (0, 3), (99,)])
+def test_depths_of_combined_scores_are_those_of_a_stage_that_scored_fewer(drawn, normalize, k0s):
+    before, mono, _ = drawn
+    combine = Combine(0.5, normalize)
+    variants = depth_variants(K, Depths(k0s=k0s), combine)
+    assert [each.k0 for each in variants.variants] == [k0 for k0 in k0s or range(K + 1) if k0 <= K]
+    _assert_equal(
+        variants,
+        before,
+        mono,
+        lambda k=None: rank_docs(before, mono, K, k=k, combine=combine),
+        lambda variant: {"k": variant.k0},
+    )
+
+
+def test_combined_scores_have_at_most_a_hundred_depths_by_default():
+    k0s = [each.k0 for each in depth_variants(250, Depths(), combine=Combine(0.5, "none")).variants]
+    assert k0s == [*range(0, 250, 3), 250]
 
 
 def test_pairs_are_those_of_a_stage_that_compared_fewer_or_aggregates_otherwise(drawn):

@@ -46,6 +46,10 @@ _DECODER |= {
     "vocab_size": 1200,
     "max_position_embeddings": 512,
 }
+GEMMA = (
+    "<bos>A: {}\nB: {}\nGiven a query A and a passage B, determine whether the passage contains an "
+    "answer to the query by providing a prediction of either 'Yes' or 'No'."
+)
 _QWEN2 = {name: value for name, value in _DECODER.items() if name != "head_dim"}
 
 
@@ -60,7 +64,7 @@ class Case:
     config: dict[str, Any]
     prompt: str
     tokenizer: str
-    words: tuple[str, str]
+    words: tuple[str, ...]
     model: str
     kind: str = "mono"
 
@@ -150,6 +154,15 @@ GENERATORS = {
         ("no", "yes"),
         "Qwen/Qwen3-Reranker-0.6B",
     ),
+    "Gemma": Case(
+        "GemmaForCausalLM",
+        "gemma",
+        _DECODER,
+        GEMMA,
+        "gemma",
+        ("Yes",),
+        "BAAI/bge-reranker-v2-gemma",
+    ),
 }
 
 
@@ -166,7 +179,8 @@ def save_generator(folder: Path, name: str, **config: Any) -> str:
             # T5 does not divide the products of attention by the size of a head.
             parameter.data *= given["d_kv"] ** -0.5
     model.save_pretrained(folder)
-    save_tokenizer(case.tokenizer, folder, [*TEXTS, *["yes", "no"] * 40])
+    words = ["yes", "no", *(case.words if case.tokenizer == "gemma" else ())]
+    save_tokenizer(case.tokenizer, folder, [*TEXTS, *words * 40])
     if case.tokenizer == "t5":
         _rename_pieces(folder / "tokenizer.json", case.words)
     return str(folder)
@@ -202,7 +216,7 @@ def save_modules(folder: Path, template: str, true: int, false: int | None, **pr
     (folder / "chat_template.jinja").write_text(template)
 
 
-def _rename_pieces(path: Path, words: tuple[str, str]) -> None:
+def _rename_pieces(path: Path, words: Sequence[str]) -> None:
     """Gives a small Unigram vocabulary the answers, which it learned no piece for, in the place of
     other words.
     """
@@ -227,16 +241,16 @@ def prompt_ids(folder: str, case: Case, texts: Sequence[Sequence[str]]) -> list[
 def wanted_answers(
     folder: str, case: Case, prompts: Sequence[Sequence[int]], dtype: torch.dtype = torch.float32
 ) -> list[float]:
-    """The difference of transformers' own logits after each prompt."""
+    """Transformers' own logit after each prompt, or the difference of two."""
     vocabulary = transformers.AutoTokenizer.from_pretrained(folder).get_vocab()
-    negative, positive = (vocabulary[word] for word in case.words)
+    *negative, positive = (vocabulary[word] for word in case.words)
     model = getattr(transformers, case.class_name).from_pretrained(folder, dtype=dtype).eval()
     start = {"decoder_input_ids": torch.tensor([[0]])} if case.tokenizer == "t5" else {}
     scores = []
     for ids in prompts:
         with torch.inference_mode():
             logits = model(input_ids=torch.tensor([ids]), **start).logits[0, -1]
-        scores.append(float(logits[positive] - logits[negative]))
+        scores.append(float(logits[positive] - logits[negative].sum()))
     return scores
 
 

@@ -51,7 +51,8 @@ def test_prompts_score_as_in_transformers(name, tmp_path, caplog):
     assert np.std(wanted) > 0.1
     assert_parity(_reranker(folder, name).score(texts).tolist(), wanted)
     assert "slower" in caplog.text
-    assert f"the logit of {case.words[1]!r} minus that of {case.words[0]!r}" in caplog.text
+    words = " minus that of ".join(map(repr, reversed(case.words)))
+    assert f"the logit of {words} after its prompt" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["monoT5 gated", "mT5", "Qwen3 tied"])
@@ -67,7 +68,7 @@ def test_map_to_words_of_the_checkpoint_decides_though_it_is_said_to_be_tied(nam
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", ["monoT5", "Qwen3"])
+@pytest.mark.parametrize("name", ["monoT5", "Qwen3", "Gemma"])
 def test_score_has_the_same_bits_beside_others(name, dtype, tmp_path):
     folder = save_generator(tmp_path, name)
     one, two = (_reranker(folder, name, dtype, threads=threads) for threads in (1, 2))
@@ -113,6 +114,12 @@ def test_long_doc_is_cut_and_the_end_of_the_prompt_is_not(tmp_path):
             "has no score.weight|cannot be scored",
         ),
         ("Qwen3", "mono", {"auto_map": {"AutoModel": "theirs.Theirs"}}, "'auto_map'"),
+        (
+            "Gemma",
+            "mono",
+            {"quantization_config": {"quant_method": "gptq", "bits": 4}},
+            "'quantization_config' .*'gptq'.*`endpoint` of a `listwise` stage",
+        ),
         (
             "Qwen3",
             "mono",
@@ -238,6 +245,23 @@ def test_inputs_have_the_ids_of_whole_prompts(name, tmp_path):
     case, folder = GENERATORS[name], save_generator(tmp_path, name)
     texts = _TRIPLES if case.kind == "duo" else _PAIRS
     assert _ids(folder, case.kind, texts, case.options) == prompt_ids(folder, case, texts)
+
+
+def test_inputs_of_gemmas_reranker_are_those_of_its_pieces(tmp_path):
+    """As FlagEmbedding lays them out: query, doc and task are tokenized apart."""
+    case, folder = GENERATORS["Gemma"], save_generator(tmp_path, "Gemma")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    task = case.prompt.rpartition("\n")[2]
+    wanted = [
+        [tokenizer.bos_token_id]
+        + [
+            token
+            for piece in (f"A: {query}", "\n", f"B: {doc}", "\n", task)
+            for token in tokenizer(piece, add_special_tokens=False).input_ids
+        ]
+        for query, doc in _PAIRS
+    ]
+    assert _ids(folder, "mono", _PAIRS, case.options) == wanted
 
 
 def test_text_inside_a_prompt_spells_no_special_token(tmp_path):

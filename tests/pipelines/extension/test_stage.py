@@ -52,6 +52,7 @@ class Listwise(Stage):
 
     type_name = "listwise"
     section = ListwiseConfig
+    has_scores = False
     schema = pa.schema({"query_id": pa.string(), "doc_id": pa.string(), "score": pa.float32()})
 
     window: Annotated[int, Key("{own_name}.window")]
@@ -101,11 +102,11 @@ class DenseConfig(FirstStageConfig):
 class Dense(FirstStage):
     """The docs whose counts of letters are nearest to the topic's."""
 
-    type_name = "dense"
+    type_name = "letters"
     section = DenseConfig
 
     corpus_digest: Annotated[str, Key("corpus.path")]
-    buckets: Annotated[int, Key("dense.buckets")]
+    buckets: Annotated[int, Key("letters.buckets")]
     path: str
 
     @classmethod
@@ -149,7 +150,7 @@ class Pointwise(ScoreMono):
 
 @pytest.fixture
 def plugins(tmp_path, monkeypatch) -> None:
-    kinds = {"listwise": Listwise, "dense": Dense, "pointwise": Pointwise}
+    kinds = {"listwise": Listwise, "letters": Dense, "pointwise": Pointwise}
     entries = {kind: f"{__name__}:{stage.__name__}" for kind, stage in kinds.items()}
     install(tmp_path / "package", monkeypatch, PLUGINS, **entries)
 
@@ -280,22 +281,22 @@ def test_stages_of_a_package_and_of_ours_have_the_same_bytes_on_flink(
     get_engine("flink")
     collection.keys.pop("candidates")
     collection.keys["cascade"] = [
-        {"dense": {"k": 9}},
+        {"letters": {"k": 9}},
         *collection.keys["cascade"],
         {"listwise": {"k": 3}},
     ]
     result = beamrank.run(str(collection.path))
-    assert list(result.runs) == ["dense", "mono", "large", "duo-sum", "listwise"]
+    assert list(result.runs) == ["letters", "mono", "large", "duo-sum", "listwise"]
     on_flink = beamrank.run(str(collection.path), runner="flink", output=tmp_path / "flink")
     assert_same_bytes(Path(on_flink.output), collection.output)
 
 
 def test_dense_first_stage_feeds_the_cascade(collection, plugins, tmp_path):
     collection.keys.pop("candidates")
-    collection.keys["cascade"].insert(0, {"dense": {"k": 9}})
+    collection.keys["cascade"].insert(0, {"letters": {"k": 9}})
     result = beamrank.run(str(collection.path))
-    assert list(result.runs) == ["dense", "mono", "large", "duo-sum"]
-    first = read_trec(Path(result.runs["dense"]))
+    assert list(result.runs) == ["letters", "mono", "large", "duo-sum"]
+    first = read_trec(Path(result.runs["letters"]))
     assert first["q1"] == [doc for doc, _ in nearest(TOPICS["q1"], DOCS, 9)]
     for query_id, docs in read_trec(Path(result.runs["duo-sum"])).items():
         assert sorted(docs) == sorted(first[query_id])
@@ -306,7 +307,7 @@ def test_dense_first_stage_feeds_the_cascade(collection, plugins, tmp_path):
 
 
 def _dense_first(folder: Path) -> SmallCollection:
-    made = SmallCollection(folder, dense={"k": 6}).with_models()
+    made = SmallCollection(folder, letters={"k": 6}).with_models()
     made.write("given.trec", [])
     return made
 
@@ -315,12 +316,12 @@ def test_first_stage_runs_with_its_own_section(plugins, tmp_path):
     made = _dense_first(tmp_path)
     estimated = {stage.stage: stage for stage in estimate(made.config).stages}
     assert estimated["mono"].inferences == 10 * 6
-    assert list(beamrank.run(str(made.path), runner="embed").runs) == ["dense", "mono", "duo-sum"]
+    assert list(beamrank.run(str(made.path), runner="embed").runs) == ["letters", "mono", "duo-sum"]
     paths = succeed("aggregate", made.output, "--aggregation", "sum,min").stdout.split()
     assert [Path(path).name for path in paths] == ["duo-sum.trec", "duo-min.trec"]
     succeed("gc", "--dry-run", made.output)
-    printed = succeed("plan", made.path, "--set", "dense.buckets=3").stdout
-    assert "dense.buckets 26 -> 3: retrieve, tokenize, mono and duo are redone" in printed
+    printed = succeed("plan", made.path, "--set", "letters.buckets=3").stdout
+    assert "letters.buckets 26 -> 3: retrieve, tokenize, mono and duo are redone" in printed
 
 
 def test_first_stage_leaves_out_what_its_section_excludes(plugins, tmp_path):
@@ -331,17 +332,17 @@ def test_first_stage_leaves_out_what_its_section_excludes(plugins, tmp_path):
     (tmp_path / "pairs.txt").write_text(
         f"q0 {found['q0'][0]}\nq0 {found['q0'][2]}\nq1 {found['q1'][5]}\n"
     )
-    keys = {"dense.exclude": str(tmp_path / "pairs.txt"), "mono": None, "duo": None}
+    keys = {"letters.exclude": str(tmp_path / "pairs.txt"), "mono": None, "duo": None}
     del found["q0"][2], found["q0"][0], found["q1"][5]
-    assert read_trec(Path(beamrank.run(str(made.path), set=keys).runs["dense"])) == found
+    assert read_trec(Path(beamrank.run(str(made.path), set=keys).runs["letters"])) == found
 
 
 def test_first_stage_must_be_one_that_is_installed(request, tmp_path):
     made = _dense_first(tmp_path)
-    with pytest.raises(ConfigError, match="dense: "):
+    with pytest.raises(ConfigError, match="letters: "):
         load_config(str(made.path))
     request.getfixturevalue("plugins")
-    with pytest.raises(ConfigError, match=r"`candidates` .*`dense`"):
+    with pytest.raises(ConfigError, match=r"`candidates` .*`letters`"):
         load_config(str(made.path), ["candidates.run=given.trec"])
 
 
@@ -400,6 +401,13 @@ def test_stage_before_the_first_model_chooses_which_docs_are_scored(collection, 
         assert orders["listwise"][query_id] == chosen + candidates[7:]
         assert sorted(orders["mono"][query_id][:3]) == sorted(chosen[:3])
         assert len(orders["mono"][query_id]) == len(candidates)
+
+
+def test_scores_are_not_combined_with_the_ranks_of_a_listwise_stage(collection, plugins):
+    mono = {"checkpoint": "./mono", "k": 3, "combine": {}}
+    _cascade(collection, {"listwise": {"k": 7}}, {"mono": mono})
+    with pytest.raises(ConfigError, match=r"mono\.combine: .*listwise.*scores"):
+        beamrank.run(str(collection.path))
 
 
 def test_plan_names_a_stage_that_was_added_and_a_checkpoint_that_changed(collection, plugins):

@@ -14,27 +14,27 @@ import pyarrow as pa
 import pytest
 
 import beamrank
-from beamrank.commit import schemas
 from beamrank.config.cascade import PLUGINS, ConfiguredStage
 from beamrank.config.run import RunConfig
-from beamrank.config.stages import StageConfig
-from beamrank.ranking.rankings import Rankings, rank_docs
+from beamrank.config.stages import PointwiseConfig
+from beamrank.errors import PreflightError
 from beamrank.section import Path as FilePath
 from models.scoring.answers import Answers, Contents, Cut
 from models.stages import corpus_scan
-from models.stages.base import Key, Stage
+from models.stages.base import Key
 from models.stages.compute import Computed, ShardInputs
 from models.stages.planning import Planning
+from models.stages.pointwise import Pointwise
 from pipelines.plan.estimate import estimate
 from tests.support.plugins import install
 from tests.support.processes import beamrank_here, succeed
-from tests.support.runs import assert_same_bytes, read_trec, run_bytes, run_here
+from tests.support.runs import assert_same_bytes, committed, read_trec, run_bytes, run_here
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
 
 _MOST_BYTES = 101
 
 
-class OverlapConfig(StageConfig):
+class OverlapConfig(PointwiseConfig):
     """Weighted overlap of terms."""
 
     weights: FilePath
@@ -56,14 +56,12 @@ class Weights(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overlap(Stage):
+class Overlap(Pointwise):
     """Scores a doc by the terms that it shares with the query."""
 
     type_name = "overlap"
     section = OverlapConfig
-    schema = schemas.MONO
     needs = "texts"
-    input_docs = 1
     any_processor = True
 
     weights_digest: Annotated[str, Key("{own_name}.weights")]
@@ -77,9 +75,6 @@ class Overlap(Stage):
     def settings(cls, own: ConfiguredStage, planning: Planning) -> dict[str, Any]:
         digest = planning.checkpoints[own.name].digest
         return {**super().settings(own, planning), "weights_digest": digest}
-
-    def cost(self, topics: int) -> int:
-        return topics * self.k
 
     def compute(self, inputs: ShardInputs) -> Computed:
         weights, texts = inputs.opened(lambda: Weights.read(self.weights)), inputs.read("texts")
@@ -109,10 +104,6 @@ class Overlap(Stage):
         contents = Contents.of(tokens, instructed=False)
         keys = _keys(contents, part["query_id"].to_pylist(), part["doc_id"].to_pylist())
         return dict(zip(keys, part["score"].to_pylist(), strict=True))
-
-    def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:
-        assert before is not None
-        return rank_docs(before, part, self.k, "max", k)
 
 
 def _keys(contents: Contents, query_ids: Any, doc_ids: Any) -> list[bytes]:
@@ -231,6 +222,25 @@ def test_stage_resumes_reuses_and_is_checked(collection, tmp_path):
     assert counts["inferences"] + counts["reused"] == 10 * 8
     assert counts["reused"] > 0
     assert counts["inferences"] > 10
+
+
+def test_stage_combines_its_scores_with_those_before(collection, tmp_path):
+    run = run_here(collection.path)
+    scored = committed(collection.output)
+    own = {(row["query_id"], row["doc_id"]): row["score"] for row in run.rows("overlap")}
+    overrides = ["overlap.combine.weight=0.9", "overlap.combine.normalize=none"]
+    run_here(collection.path, overrides=overrides)
+    assert committed(collection.output) == scored
+    run_here(collection.path, tmp_path / "fresh", overrides)
+    assert_same_bytes(collection.output, tmp_path / "fresh")
+    orders = read_trec(collection.output / "runs/overlap.trec")
+    for query_id, docs in CANDIDATES.items():
+        mixed = {
+            doc: 0.9 * own[query_id, doc] + 0.1 * (18 - place) for place, doc in enumerate(docs[:7])
+        }
+        assert orders[query_id] == sorted(docs[:7], key=lambda doc: -mixed[doc]) + docs[7:]
+    with pytest.raises(PreflightError, match=r"overlap\.combine\.weight"):
+        run_here(collection.path, overrides=["overlap.combine.weight=card"])
 
 
 def test_tokens_and_texts_are_made_by_one_scan(collection, tmp_path, monkeypatch):

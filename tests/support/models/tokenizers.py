@@ -1,6 +1,7 @@
 """Small tokenizers of every family, trained here and saved by transformers' own classes."""
 
 import io
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import transformers
 from tokenizers import (
     AddedToken,
+    Regex,
     Tokenizer,
     models,
     normalizers,
@@ -114,6 +116,23 @@ def _qwen2(folder: Path, texts: list[str]) -> Any:
     return tokenizer
 
 
+def _gemma(folder: Path, texts: list[str]) -> Any:
+    """BPE over characters, with bytes for others, whose tokens hold one word or line breaks."""
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
+    library = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
+    library.normalizer = normalizers.Replace(" ", "▁")
+    split = Regex(r"▁?[\w.,]+|\n+|▁+|.")
+    library.pre_tokenizer = pre_tokenizers.Split(split, "isolated")
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    trainer = trainers.BpeTrainer(
+        vocab_size=1100, special_tokens=[*special, *bytes_], show_progress=False
+    )
+    library.train_from_iterator(texts, trainer)
+    model = json.loads(library.to_str())["model"]
+    merges = [tuple(each) for each in model["merges"]]
+    return _class("GemmaTokenizer")(vocab=model["vocab"], merges=merges)
+
+
 def _modernbert(folder: Path, texts: list[str]) -> Any:
     """Byte-level BPE with runs of spaces among its added tokens, as GPT-NeoX and OLMo have."""
     special = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
@@ -203,3 +222,5 @@ _MAKERS: dict[str, Callable[[Path, list[str]], Any]] = {
     **{family: _from_sentencepiece(family) for family in _SENTENCEPIECE},
 }
 FAMILIES = tuple(_MAKERS)
+# Only for prompts: it lays out no pair.
+_MAKERS["gemma"] = _gemma
