@@ -98,12 +98,8 @@ def _campaign(tmp_path: Path, runners: tuple[str, ...], numbers: range) -> None:
     assert len(campaign.read(results)) == len(lines)
 
 
-def test_three_runs_resume_after_random_faults(tmp_path: Path) -> None:
-    _campaign(tmp_path, ("only", "local"), range(3))
-
-
 @pytest.mark.slow
 @pytest.mark.jvm
 @pytest.mark.timeout(3600)
 def test_hundred_runs_resume_after_random_faults(tmp_path: Path) -> None:
-    _campaign(tmp_path, ("only", "local", "workers"), range(3, 110))
+    _campaign(tmp_path, ("only", "local", "workers"), range(110))

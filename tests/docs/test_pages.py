@@ -376,6 +376,7 @@ def test_generated_pages_are_current() -> None:
     ] == [], "run `make docs`"
 
 
+@pytest.mark.slow
 def test_site_builds_without_warnings(tmp_path: Path) -> None:
     command = [
         sys.executable,

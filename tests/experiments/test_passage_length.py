@@ -175,6 +175,7 @@ def test_length_study_has_120_rows_with_distinct_folders():
     ]
 
 
+@pytest.mark.slow
 def test_length_pictures_show_what_was_measured(tmp_path: Path):
     rows = [_row(method, 64, 0, "1 2", 0.75) for method in METHODS] + [
         _row("BERTlets", 256, 0, "1 1", 1.0)

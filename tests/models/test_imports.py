@@ -8,6 +8,7 @@ import pytest
 from tests.support.checkpoints import MINILM
 from tests.support.models.families import save_case
 from tests.support.models.tokenizers import save_tokenizer
+from tests.support.tiers import slow_but
 
 _ENGINES = ("apache_beam", "torch", "transformers", "pyserini", "jnius")
 _LIBRARIES = (
@@ -25,34 +26,37 @@ _LIBRARIES = (
 
 @pytest.mark.parametrize(
     ("code", "unloaded"),
-    [
-        (
-            "import beamrank; dir(beamrank); beamrank.__version__; beamrank.BeamrankError; "
-            "beamrank.Topic",
-            _LIBRARIES,
-        ),
-        (
-            "from beamrank import rerank, Reranker, evaluate, aggregate",
-            ("torch", "apache_beam", "transformers"),
-        ),
-        ("from beamrank.machine import describe_machine; describe_machine()", _LIBRARIES),
-        (
-            "import beamrank.evaluation.evaluate, beamrank.ranking.rankings, "
-            "beamrank.formats.run_writer",
-            (*_ENGINES, "typer"),
-        ),
-        ("import models.stages.core", _ENGINES),
-        (
-            "from models.tokenizers.bert import load_bert; "
-            f"load_bert({str(MINILM)!r}).encode(['a'], 5)",
-            _ENGINES,
-        ),
-        (
-            "from models.checkpoints.checkpoint import resolve_checkpoint as find; find('FOLDER', "
-            "'mono')",
-            _ENGINES,
-        ),
-    ],
+    slow_but(
+        2,
+        [
+            (
+                "import beamrank; dir(beamrank); beamrank.__version__; beamrank.BeamrankError; "
+                "beamrank.Topic",
+                _LIBRARIES,
+            ),
+            (
+                "from beamrank import rerank, Reranker, evaluate, aggregate",
+                ("torch", "apache_beam", "transformers"),
+            ),
+            ("from beamrank.machine import describe_machine; describe_machine()", _LIBRARIES),
+            (
+                "import beamrank.evaluation.evaluate, beamrank.ranking.rankings, "
+                "beamrank.formats.run_writer",
+                (*_ENGINES, "typer"),
+            ),
+            ("import models.stages.core", _ENGINES),
+            (
+                "from models.tokenizers.bert import load_bert; "
+                f"load_bert({str(MINILM)!r}).encode(['a'], 5)",
+                _ENGINES,
+            ),
+            (
+                "from models.checkpoints.checkpoint import resolve_checkpoint as find; "
+                "find('FOLDER', 'mono')",
+                _ENGINES,
+            ),
+        ],
+    ),
 )
 def test_part_loads_no_library_that_it_does_without(code, unloaded, tmp_path):
     save_case(tmp_path, "xlm-roberta")

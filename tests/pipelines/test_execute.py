@@ -110,6 +110,7 @@ def test_runs_in_threads_take_turns_and_have_their_own_logs(config, tmp_path, ca
         assert text.count("retrieve: 4 shards done") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become a user with few threads")
 def test_run_without_room_for_its_threads_names_the_limit():
     """Of a limited number of threads, in a process of a user of its own."""
@@ -121,6 +122,7 @@ def test_run_without_room_for_its_threads_names_the_limit():
     assert done.stdout.splitlines()[-1] == "True"
 
 
+@pytest.mark.slow
 def test_import_of_a_library_that_logs_gives_the_root_logger_no_handler(tmp_path):
     """Beam logs a warning where Google's libraries are missing."""
     (tmp_path / "apitools").mkdir()

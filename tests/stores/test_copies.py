@@ -45,6 +45,7 @@ def index(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return url
 
 
+@pytest.mark.slow
 def test_copy_is_fetched_once_by_two_processes(store, checkpoint, index):
     digest = read_index_info(index).digest
     store.requests.clear()

@@ -16,6 +16,7 @@ from beamrank.storage import files as storage
 from beamrank.storage.globs import find
 from contrib.pairs.tables import find_pairs
 from models.checkpoints.sources import locate
+from tests.support.tiers import slow_but
 
 
 def _doc(number: int) -> bytes:
@@ -53,7 +54,7 @@ def _doc_ids(path: str, name: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", ["auto", "jsonl"])
+@pytest.mark.parametrize("name", slow_but(1, ["auto", "jsonl"]))
 def test_folder_of_spark_is_read(folder, name):
     assert storage.is_folder(folder)
     assert not storage.is_folder(f"{folder}/part-0.json")

@@ -105,6 +105,7 @@ def test_refusal_names_its_likely_cause(refusing, code):
         check_writable("s3://bucket/out")
 
 
+@pytest.mark.slow
 def test_store_without_conditional_puts_is_named(refusing):
     refusing(501, "NotImplemented", {}, only="PUT")
     with pytest.raises(PreflightError, match=r"s3://bucket/out/.*If-None-Match"):

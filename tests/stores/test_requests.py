@@ -45,6 +45,7 @@ def plan(s3: Store) -> Plan:
     return plan
 
 
+@pytest.mark.slow
 def test_requests_of_a_stage_of_a_thousand_shards(plan, s3):
     folder, digests = plan.folder("retrieve"), plan.shard_digests(_STAGE, [])
 

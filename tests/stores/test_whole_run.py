@@ -17,7 +17,9 @@ from tests.support.processes import beamrank, beamrank_here, succeed
 from tests.support.runs import run_here, scored_and_reused
 from tests.support.services.stores import Store
 from tests.support.small_collection import SmallCollection
+from tests.support.tiers import slow_but
 
+pytestmark = pytest.mark.parametrize("store", slow_but(1, ["s3", "gcs"]), indirect=True)
 # One is enough: it is another process.
 _WORKER_PROCESS = ("--", "--direct_running_mode=multi_processing", "--direct_num_workers=1")
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import fsspec.config
 import pyarrow as pa
+import pytest
 from apache_beam.internal import pickler
 
 from beamrank.commit.plan import Plan
@@ -16,6 +17,7 @@ from beamrank.storage.stores import StoreSettings
 from models.stages.compute import Computed, ShardInputs
 from tests import ROOT
 from tests.support.processes import PATIENCE_SECONDS
+from tests.support.tiers import slow_but
 from transforms.shards import RunShardFn, TaskFile
 
 _DIGEST = "0" * 64
@@ -37,11 +39,13 @@ class Stage:
 
     inputs = ()
     shards_at_a_time = 1
+    asks = False
 
     def compute(self, inputs: ShardInputs) -> Computed:
         return Computed(pa.table({"row": [1]}), {})
 
 
+@pytest.mark.parametrize("store", slow_but(1, ["s3", "gcs"]), indirect=True)
 def test_worker_finds_the_store_with_only_its_own_credentials(store):
     folder = f"{store.url}/workers"
     plan = Plan("test", store.url, cut_rows([], 1), (), {})

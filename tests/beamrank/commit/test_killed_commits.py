@@ -15,8 +15,7 @@ from beamrank.commit.receipts import Receipt, StageFolder
 
 SHARDS = 24
 _ROWS = 30_000
-_KILLS = 4
-# How many shards a worker that will be killed may commit: all four together cannot finish, on any
+# How many shards a worker that will be killed may commit: all together cannot finish, on any
 # machine.
 _COMMITS = 5
 
@@ -94,7 +93,7 @@ def test_workers_killed_while_committing_leave_only_whole_shards(seed, tmp_path,
     """Two workers race through the same shards and are killed, one soon after the other, until the
     stage is sealed.
     """
-    drawn = random.Random(seed)
+    drawn, kills = random.Random(seed), 2 * seed
     folder, url = StageFolder(str(tmp_path)), tmp_path
     kept: dict[str, tuple[int, int]] = {}
     killed = 0
@@ -103,7 +102,7 @@ def test_workers_killed_while_committing_leave_only_whole_shards(seed, tmp_path,
         for worker in workers:
             assert worker.stdout is not None
             assert worker.stdout.readline() == "ready\n"
-        dying = killed < _KILLS
+        dying = killed < kills
         for worker in workers:
             _start(worker, _COMMITS if dying else SHARDS)
         for worker in workers:
@@ -116,7 +115,7 @@ def test_workers_killed_while_committing_leave_only_whole_shards(seed, tmp_path,
         _assert_whole(folder, folder.receipts(shard_digests()))
         assert {name: _states(url)[name] for name in kept} == kept
         kept = _states(url)
-    assert killed == _KILLS
+    assert killed == kills
     assert _parts(url) == _parts(undisturbed)
     manifest = folder.manifest(shard_digests())
     assert manifest is not None

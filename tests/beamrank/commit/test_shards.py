@@ -104,7 +104,7 @@ def test_many_topics_have_larger_shards(topics, shards):
     assert topics <= 160 * shards
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(
     st.integers(1, 60),
     st.lists(st.text(min_size=1), min_size=1, max_size=50, unique=True),

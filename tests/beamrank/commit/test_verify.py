@@ -64,7 +64,7 @@ def test_verify_finds_corrupt_files(tmp_path):
     drawn = random.Random(11)
     for name in _files(str(output)):
         whole = (output / name).read_bytes()
-        places = [drawn.randrange(len(whole)) for _ in range(6)]
+        places = [drawn.randrange(len(whole)) for _ in range(2)]
         # The name of the digest that JSON carries of its own values.
         places += [whole.index(b'"check"') + 1] if name.endswith(".json") else []
         for place in places:

@@ -76,7 +76,7 @@ def test_measures_that_need_more_than_positions_are_named():
 
 
 def test_random_runs_have_the_values_of_pytrec_eval_and_ir_measures(tmp_path):
-    assert sum(check(seed, tmp_path) for seed in range(40)) > 4000
+    assert sum(check(seed, tmp_path) for seed in range(15)) > 1500
 
 
 _MEANS = ["RR@10", "nDCG@10", "AP", "R@20", "NumRet"]
@@ -96,7 +96,7 @@ def rankings():
 def test_means_have_the_same_bits_in_any_order_and_shards(rankings, fast):
     found, qrels = rankings
     means, per_query = set(), []
-    for seed in range(4):
+    for seed in range(2):
         order = np.random.default_rng(seed).permutation(list(found)).tolist()
         evaluator = Evaluator(qrels, _MEANS, fast=fast)
         for shard in np.array_split(order, seed + 1):
@@ -115,7 +115,7 @@ def test_curves_have_the_same_bits_in_any_order(rankings):
     found, qrels = rankings
     measures, _ = by_position(_MEANS[:4])
     means = set()
-    for seed in range(4):
+    for seed in range(2):
         evaluator = CurveEvaluator(qrels, measures)
         for query_id in np.random.default_rng(seed).permutation(list(found)).tolist():
             evaluator.add(

@@ -146,7 +146,7 @@ def test_beir_refuses_a_folder_without_exactly_one_corpus(tmp_path):
         list_units(corpus_of(tmp_path, "beir"))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     texts=st.lists(st.text(st.sampled_from("aé€😀 \r\u2028"), max_size=8), min_size=1, max_size=12),
     line_end=st.sampled_from(["\n", "\r\n"]),

@@ -185,7 +185,7 @@ def test_trec_docs_do_not_depend_on_the_blocks_that_are_read(tmp_path_factory, t
     assert whole.doc_ids == [str(i) for i in range(len(texts))]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     parts=st.lists(
         st.sampled_from(

@@ -38,7 +38,7 @@ def _by_hand(scores):
     return decreasing
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(_scores)
 def test_scores_decrease_strictly_as_the_formula_says(scores):
     decreasing = strictly_decreasing(scores)
@@ -48,7 +48,7 @@ def test_scores_decrease_strictly_as_the_formula_says(scores):
     assert (decreasing <= np.array(scores, dtype=np.float32)).all()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(_scores)
 def test_printed_score_reads_back_as_the_same_float32(scores):
     ranking = [(f"d{i}", score) for i, score in enumerate(scores)]

@@ -15,6 +15,7 @@ from beamrank.ranking.variants import Variant
 from beamrank.report.curves import CurvePoint
 from beamrank.report.pictures import depth_curve, difference_bars, pair_curves, score_histogram
 from beamrank.report.runs import ScoresByLabel
+from tests.support.tiers import slow_but
 
 _FLOATS = np.finfo(np.float32)
 VALUES = {
@@ -133,7 +134,7 @@ def test_ticks_of_counts_are_whole_numbers():
 _SETTINGS = "text.usetex: True\nlines.linewidth: 40\nsavefig.dpi: 5\n"
 
 
-@pytest.mark.parametrize("content", [_SETTINGS.encode(), b"\xff\xfe", None])
+@pytest.mark.parametrize("content", slow_but(1, [_SETTINGS.encode(), b"\xff\xfe", None]))
 def test_settings_of_the_current_folder_change_no_picture(tmp_path, content):
     """They could start LaTeX, or a picture could wait for a pipe."""
     path = tmp_path / "matplotlibrc"

@@ -26,6 +26,7 @@ from pipelines.commands.arguments import open_runs
 from tests.support.runs import run_here
 from tests.support.scored_outputs import ScoredOutput
 from tests.support.small_collection import SmallCollection
+from tests.support.tiers import slow_but
 
 EVIL = "<script>alert(1)</script>\"'><img/src=x/onerror=alert(1)>{{7*7}}"
 QUICK = ReportSettings(depths=Depths(opponents=(2,), trials=2))
@@ -178,6 +179,7 @@ def test_files_of_a_report(written, report):
     assert r"\toprule" in (written / "tables.tex").read_text()
 
 
+@pytest.mark.slow
 def test_same_run_gives_the_same_bytes(written, report, tmp_path):
     write_report(str(tmp_path), [report_part(report)])
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
@@ -197,6 +199,7 @@ def test_ids_and_texts_are_escaped(tmp_path):
     assert "{{7*7}}" in page.text
 
 
+@pytest.mark.slow
 def test_page_says_why_shards_were_started_again(tmp_path):
     output = ScoredOutput(tmp_path, topics=4).run()
     Retry(output.plan.digest, "mono", "worker process 7 died", 1.0).publish(output.plan.output)
@@ -213,6 +216,7 @@ def test_long_tables_and_queries_are_folded(written, report):
     assert page.count("<details") == page.count("</details>") == len(folded)
 
 
+@pytest.mark.slow
 def test_means_of_a_trial_say_so(output):
     config = output.plan.config | {"topics": {**output.plan.config["topics"], "limit": 7}}
     limited = dataclasses.replace(
@@ -247,7 +251,7 @@ def test_run_without_qrels_shows_what_needs_none(output, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("stages", "runs"), [(0, []), (1, ["candidates"]), (2, ["candidates", "mono"])]
+    ("stages", "runs"), slow_but(2, [(0, []), (1, ["candidates"]), (2, ["candidates", "mono"])])
 )
 def test_unfinished_run_shows_the_finished_stages(tmp_path, stages, runs):
     found = _gather(ScoredOutput(tmp_path).run(stages))
@@ -260,6 +264,7 @@ def test_unfinished_run_shows_the_finished_stages(tmp_path, stages, runs):
     assert "is not finished" in (tmp_path / "page" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_run_that_was_killed_midway_shows_the_stages_before(tmp_path):
     found = _gather(ScoredOutput(tmp_path).run(3, last_shards=2))
     assert found.runs == ["candidates", "mono"]
@@ -271,7 +276,9 @@ def test_run_that_was_killed_midway_shows_the_stages_before(tmp_path):
     assert "2 of 3" in (tmp_path / "page" / "report.html").read_text()
 
 
-@pytest.mark.parametrize("keys", [{"topics": 1}, {"topics": 2}, {"topics": 7, "depths": (1, 1, 1)}])
+@pytest.mark.parametrize(
+    "keys", slow_but(1, [{"topics": 1}, {"topics": 2}, {"topics": 7, "depths": (1, 1, 1)}])
+)
 def test_smallest_runs_have_a_report(tmp_path, keys):
     found = _gather(ScoredOutput(tmp_path, **keys).run())
     write_report(str(tmp_path), [report_part(found)])

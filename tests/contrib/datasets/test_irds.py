@@ -100,6 +100,7 @@ def test_judgments_of_a_data_set_measure_as_their_file_does(tmp_path, registered
         assert "RR@10" in named.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flags", "notes"), slow_but(1, [([], 1), (["--quiet"], 0)]))
 def test_report_notes_the_export_of_judgments_unless_quiet(tmp_path, registered, flags, notes):
     output = beamrank.run(str(registered.path)).output

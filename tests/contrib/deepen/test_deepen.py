@@ -77,7 +77,6 @@ def test_deeper_ranking_is_that_of_a_mono_of_the_same_depth(collection):
         ["inspect", "--shard", "1"],
     ):
         succeed(*command, output)
-    succeed("report", output, "--output", collection.folder / "report")
 
 
 @pytest.mark.slow
@@ -127,6 +126,7 @@ def test_changed_topic_changes_who_goes_deeper_in_other_shards(collection):
     assert run_bytes(output) == run_bytes(fresh)
 
 
+@pytest.mark.slow
 def test_limit_that_is_enough_deepens_nothing(collection):
     output = _deepen(collection, _DUO + _WHOLE, "out")
     assert run_bytes(output) == run_bytes(Path(collection.run().plan.output))

@@ -44,6 +44,7 @@ def test_reversed_head_is_found(copy):
     assert "labels are reversed" in finding.found
 
 
+@pytest.mark.slow
 def test_head_of_zeros_ties_all_inputs(copy):
     _change(copy, "classifier", torch.zeros_like)
     checked = Checked(str(copy), "mono")
@@ -51,6 +52,7 @@ def test_head_of_zeros_ties_all_inputs(copy):
     assert "never trained to rank" in checked.answers().found
 
 
+@pytest.mark.slow
 def test_pooler_that_another_library_drops_is_found(copy):
     checked = Checked(str(copy), "mono")
     assert checked.against_transformers().state == OK
@@ -67,6 +69,7 @@ def test_tokenizer_without_the_words_of_texts_is_found(tmp_path):
     assert special.figures["unknown"] > 0.5
 
 
+@pytest.mark.slow
 def test_tokenizer_that_cuts_beginnings_is_noted(copy):
     checked = Checked(str(copy), "mono")
     assert checked.truncation().state == OK
@@ -102,6 +105,7 @@ def test_embedded_pair_ranks_as_it_should(kind):
     assert findings["transformers"].figures["largest_difference"] < 0.1
 
 
+@pytest.mark.slow
 def test_language_model_has_a_prompt_and_two_words(tmp_path):
     folder = save_generator(tmp_path, "monoT5")
     checked = Checked(folder, "mono", GENERATORS["monoT5"].options)

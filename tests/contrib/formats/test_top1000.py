@@ -159,7 +159,7 @@ def collection(tmp_path) -> SmallCollection:
 
 
 def test_run_of_a_top1000_file_has_the_bytes_of_separate_files(collection, tmp_path):
-    done = succeed("run", collection.path)
+    done = succeed("run", collection.path, "--only", "0/1")
     assert "unranked" in done.stderr
     assert ": 1 (first: " in done.stderr
     assert "rows of the corpus that could not be read: 1 (first: " in done.stderr
@@ -184,7 +184,8 @@ def test_candidate_that_only_another_query_has_is_missing(collection, tmp_path):
     doc_id = next(each for each in DOCS if each not in CANDIDATES["q0"])
     collection.given_run({**CANDIDATES, "q0": [doc_id, *CANDIDATES["q0"][:8]]})
     for shards in ("shards=1", "shards=10"):
-        done = beamrank_here("run", collection.path, "--set", shards, "--output", tmp_path / shards)
+        options = ("--set", shards, "--output", tmp_path / shards, "--only", "0/1")
+        done = beamrank_here("run", collection.path, *options)
         assert done.returncode == 1
         assert f": 1 (first: '{doc_id}' of query_id 'q0')" in done.stderr
 

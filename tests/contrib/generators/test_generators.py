@@ -25,6 +25,7 @@ from tests.support.changed_files import edit_json
 from tests.support.models.tokenizers import TEXTS, save_tokenizer
 from tests.support.oracle import assert_parity
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
+from tests.support.tiers import slow_but
 
 _DOCS = [text.strip() for text in TEXTS[:9] if text.strip()]
 _QUERIES = ["what is the capital of France?", "the dog", "1,234 (p < 0.05)", "北京 and 한국어!"]
@@ -67,8 +68,8 @@ def test_map_to_words_of_the_checkpoint_decides_though_it_is_said_to_be_tied(nam
     assert_parity(_reranker(folder, name).score(_PAIRS).tolist(), wanted)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", ["monoT5", "Qwen3", "Gemma"])
+@pytest.mark.parametrize("dtype", slow_but(1, ["bfloat16", "float32"]))
+@pytest.mark.parametrize("name", slow_but(1, ["Qwen3", "monoT5", "Gemma"]))
 def test_score_has_the_same_bits_beside_others(name, dtype, tmp_path):
     folder = save_generator(tmp_path, name)
     one, two = (_reranker(folder, name, dtype, threads=threads) for threads in (1, 2))
@@ -161,7 +162,7 @@ def test_prompt_that_leaves_a_doc_no_token_is_refused(tmp_path):
         _reranker(save_generator(tmp_path, "Qwen3"), "Qwen3", max_query_length=16, max_length=64)
 
 
-@pytest.mark.parametrize("name", ["Qwen3", "mxbai v2"])
+@pytest.mark.parametrize("name", slow_but(1, ["mxbai v2", "Qwen3"]))
 def test_instruction_takes_its_place_in_the_prompt(name, tmp_path):
     folder, case = save_generator(tmp_path, name), GENERATORS[name]
     instruction = "Find {passages} on bread"
@@ -303,6 +304,7 @@ def test_prompts_of_collections_have_the_ids_of_transformers(name, tmp_path, col
         assert _ids(folder, case.kind, texts, case.options) == prompt_ids(folder, case, texts)
 
 
+@pytest.mark.slow
 def test_run_of_monot5_and_duot5_scores_as_transformers(tmp_path):
     folders = {kind: save_generator(tmp_path / kind, f"{kind}T5") for kind in ("mono", "duo")}
     docs = {doc_id: text[:120].strip() for doc_id, text in DOCS.items()}

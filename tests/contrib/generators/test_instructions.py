@@ -21,6 +21,7 @@ from pipelines.launcher import Launcher
 from tests.contrib.generators.cases import GENERATORS, save_generator
 from tests.support.processes import refused, succeed
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
+from tests.support.tiers import slow_but
 
 _INSTRUCTIONS = {"q1": "Find {passages} on bread", "q2": "Judge whether the dog is in France. " * 4}
 _OPTIONS: Any = {"dtype": "float32", "device": "cpu", "kernel": "torch"}
@@ -49,7 +50,7 @@ def _write(collection: SmallCollection, instructions: dict[str, str]) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["Qwen3", "mxbai v2"])
+@pytest.mark.parametrize("name", slow_but(1, ["Qwen3", "mxbai v2"]))
 def test_run_scores_a_topic_with_its_own_instruction(name, tmp_path):
     collection = _collection(tmp_path, name)
     run = collection.run(launcher=Launcher)

@@ -118,7 +118,7 @@ _ROWS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     rows=_ROWS,
     separator=st.sampled_from([" ", "\t", "  "]),

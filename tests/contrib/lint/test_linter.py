@@ -253,7 +253,7 @@ _PIECES = [
 ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     edits=st.lists(
         st.tuples(st.integers(0, 80), st.integers(0, 9), st.sampled_from(_PIECES)), max_size=3

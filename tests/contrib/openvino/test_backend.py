@@ -18,7 +18,6 @@ from tests.support.models.tables import template
 from tests.support.models.tokenizers import save_tokenizer
 from tests.support.processes import refused
 from tests.support.small_collection import small_cascade
-from tests.support.tiers import slow_but
 
 # OpenVINO compiles a model for each length.
 _LENGTHS = 5
@@ -43,7 +42,8 @@ def _inputs(folder: str) -> PackedInputs:
     return PackedInputs(tokens, drawn.integers(0, 200, kept.shape), kept, template)
 
 
-@pytest.mark.parametrize("name", slow_but(("bert",), CASES))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_openvino_scores_as_torch(name, tmp_path):
     folder = save_case(tmp_path, name)
     inputs = _inputs(folder)

@@ -165,6 +165,7 @@ def test_scores_are_a_table_of_exactly_the_sealed_parts(tmp_path, checkpoints):
     assert "runs/scores.parquet/part-00002.parquet" in verified.stdout
 
 
+@pytest.mark.slow
 def test_new_files_are_scored_and_others_are_kept(tmp_path, checkpoints):
     pairs = _pairs(100)
     _write(tmp_path / "in/1.parquet", {name: values[:64] for name, values in pairs.items()})

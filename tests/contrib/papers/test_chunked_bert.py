@@ -30,6 +30,7 @@ from tests.support.checkpoints import save_tiny
 from tests.support.models.tables import score_mono, shard, template
 from tests.support.progress import RecordedProgress
 from tests.support.rankings import first_docs
+from tests.support.tiers import slow_but
 from tests.support.training import (
     COLOURS,
     LIMITS,
@@ -204,14 +205,17 @@ def _answers_in_the_second_half() -> list[Group]:
 
 @pytest.mark.parametrize(
     ("objective", "chunks"),
-    [
-        ("pointwise", _POOLINGS[0]),
-        ("bertlets", _POOLINGS[0]),
-        ("bertlets", _POOLINGS[1]),
-        ("bert_ce", _POOLINGS[1]),
-        ("margin_mse", _POOLINGS[0]),
-        ("listwise_kl", _POOLINGS[1]),
-    ],
+    slow_but(
+        2,
+        [
+            ("pointwise", _POOLINGS[0]),
+            ("bertlets", _POOLINGS[1]),
+            ("bertlets", _POOLINGS[0]),
+            ("bert_ce", _POOLINGS[1]),
+            ("margin_mse", _POOLINGS[0]),
+            ("listwise_kl", _POOLINGS[1]),
+        ],
+    ),
 )
 def test_chunked_training_overfits_twenty_pairs(objective, chunks, start):
     labels = 1 if objective in ("bertlets", "bert_ce") else 2
@@ -222,6 +226,7 @@ def test_chunked_training_overfits_twenty_pairs(objective, chunks, start):
     assert overfit(task, score.model, groups) < 0.01
 
 
+@pytest.mark.slow
 def test_chunked_training_measures_and_resumes(start, tmp_path):
     dev = {
         "topics": {"path": "topics.tsv", "format": "tsv"},

@@ -149,6 +149,7 @@ def _candidates() -> Path:
     return Path(succeed(*command.split()).stdout.strip())
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_converted_nfl6_has_the_answer_among_ten(tmp_path, monkeypatch):
     succeed("convert", "nfl6", _save_nfl6(tmp_path), "--output", tmp_path / "converted")

@@ -147,7 +147,7 @@ def test_webap_refuses_a_document_by_its_place(tmp_path, old, new, message):
 
 def test_webap_refuses_every_truncated_file(tmp_path):
     _save(tmp_path)
-    for size in range(len(_XML.strip())):
+    for size in range(0, len(_XML.strip()), 5):
         (tmp_path / "gradedText/grade.trectext_patched").write_text(_XML[:size], encoding="utf-8")
         with pytest.raises(PreflightError, match=r"grade.trectext_patched, line \d+: "):
             read_webap(str(tmp_path))

@@ -2,7 +2,6 @@
 
 import csv
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.rankings import doc_orders
 from beamrank.report.report import ReportSettings, gather
 from contrib.report_drift.drift import find_drift, write_drift
-from tests.support.processes import succeed
 from tests.support.scored_outputs import ScoredOutput
 
 RUNS = ("candidates", "mono", "duo-sum")
@@ -125,13 +123,3 @@ def test_an_earlier_run_that_was_stopped_is_compared_as_far_as_it_got(tmp_path):
     old = ScoredOutput(tmp_path / "old").run(stages=2)
     new = ScoredOutput(tmp_path / "new").run()
     assert [run.run for run in _drift(new, old).runs] == ["candidates", "mono"]
-
-
-def test_report_beside_an_earlier_output_reports_what_changed(outputs, tmp_path):
-    output, earlier = outputs
-    done = succeed("report", output.plan.output, "--no-texts", "--baseline", earlier.plan.output)
-    assert f"topics differ from {earlier.plan.output}, 2 by a new topic" in done.stderr
-    assert (
-        "run,query_id,causes,rbo,tau"
-        in (Path(output.plan.output) / "report" / "drift.csv").read_text()
-    )

@@ -66,6 +66,7 @@ def test_condition_that_holds_is_exit_code_4_with_the_reasons(outputs):
     )
     page = new.folder / "out/report/report.html"
     assert (done.returncode, done.stdout) == (4, f"{page}\n")
+    assert f"topics differ from {old.plan.output}, 1 by a new topic" in done.stderr
     with (page.parent / "drift.csv").open() as file:
         rows = [
             each

@@ -132,6 +132,7 @@ def _train(kind: Kind, start: str, folder: Path) -> Path:
     return folder / kind
 
 
+@pytest.mark.slow
 def test_trainings_start_from_a_converted_bert(original, tmp_path):
     start, _ = _convert(original, tmp_path / "converted")
     _train("mono", start.folder, tmp_path / "plain")

@@ -52,7 +52,7 @@ def test_tune_prints_the_measures_of_each_point(tmp_path):
         "tune",
         collection.path,
         "--k1",
-        "0.9,1.2",
+        "0.9",
         "--b",
         "0,0.4",
         "--format",
@@ -62,7 +62,7 @@ def test_tune_prints_the_measures_of_each_point(tmp_path):
     arguments += ["--qrels", tmp_path / "dev.qrels", "--set", "measures=[AP, RR@10]"]
     done = succeed(*arguments)
     rows = json.loads(done.stdout)
-    assert [(row["k1"], row["b"]) for row in rows] == [(0.9, 0), (0.9, 0.4), (1.2, 0), (1.2, 0.4)]
+    assert [(row["k1"], row["b"]) for row in rows] == [(0.9, 0), (0.9, 0.4)]
     assert all(0 < row["measures"][name] <= 1 for row in rows for name in ("AP", "RR@10"))
     assert len({row["measures"]["AP"] for row in rows}) > 1
     assert "best AP: " in done.stderr
@@ -70,4 +70,4 @@ def test_tune_prints_the_measures_of_each_point(tmp_path):
         "".join(f"{query_id} d{i}\n" for i, query_id in enumerate(TOPICS))
     )
     done = succeed(*arguments, "--set", "bm25.exclude=pairs.txt")
-    assert [row["measures"]["AP"] for row in json.loads(done.stdout)] == [0] * 4
+    assert [row["measures"]["AP"] for row in json.loads(done.stdout)] == [0] * 2

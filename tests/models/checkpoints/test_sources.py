@@ -176,6 +176,7 @@ def test_hugging_face_id_is_resolved_to_its_commit(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_hub_of_one_s_own_asks_for_the_token_and_is_not_asked_offline(tmp_path):
     save_tiny(tmp_path / "saved")
     with hubs.served_hub() as hub:

@@ -21,6 +21,7 @@ from models.lucene.index import check_index, local_index, read_index_info
 from tests.support.changed_files import flip_bit
 from tests.support.corpora import save_corpus
 from tests.support.progress import RecordedProgress
+from tests.support.tiers import slow_but
 
 pytestmark = pytest.mark.jvm
 
@@ -277,6 +278,7 @@ def test_corpus_without_text_is_an_error(tmp_path):
     assert not (tmp_path / "index").exists()
 
 
+@pytest.mark.slow
 def test_doc_that_anserini_cannot_take_ends_the_build(tmp_path):
     corpus = save_corpus(
         tmp_path, {"d" * 40_000: "an id that is longer than a term of Lucene may be", "d2": "text"}
@@ -286,7 +288,7 @@ def test_doc_that_anserini_cannot_take_ends_the_build(tmp_path):
     assert not (tmp_path / "index").exists()
 
 
-@pytest.mark.parametrize("moment", ["docs", "log"])
+@pytest.mark.parametrize("moment", slow_but(1, ["docs", "log"]))
 def test_killed_index_build_is_cleaned_up_by_the_next(tmp_path, moment):
     corpus, index = save_corpus(tmp_path, DOCS), tmp_path / "index"
     process = _start_build(corpus, index)
@@ -305,6 +307,7 @@ def test_killed_index_build_is_cleaned_up_by_the_next(tmp_path, moment):
     ]
 
 
+@pytest.mark.slow
 def test_concurrent_index_builds_make_one_index(tmp_path):
     corpus, index = save_corpus(tmp_path, DOCS), tmp_path / "index"
     builds = [_start_build(corpus, index) for _ in range(2)]
@@ -313,6 +316,7 @@ def test_concurrent_index_builds_make_one_index(tmp_path):
     assert digests == {read_index_info(str(index)).digest}
 
 
+@pytest.mark.slow
 def test_remote_index_is_uploaded_and_copied_once(tmp_path, monkeypatch):
     monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "cache"))
     corpus, url = save_corpus(tmp_path, DOCS), "memory://test_index/remote/index"
@@ -351,6 +355,7 @@ def test_local_index_stays_where_it_is(built):
     assert local_index(str(folder / "index"), info.digest).folder == str(folder / "index")
 
 
+@pytest.mark.slow
 def test_jvm_needs_no_installed_java_or_utf8_locale(tmp_path):
     folder = tmp_path / "índice 索引"
     folder.mkdir()

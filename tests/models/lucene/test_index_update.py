@@ -15,7 +15,6 @@ from models.lucene.build import DOCS_NAME, build_index, run_anserini
 from models.lucene.index import read_index_info
 from tests.support.changed_files import flip_bit
 from tests.support.corpora import save_corpus
-from tests.support.tiers import slow_but
 
 pytestmark = pytest.mark.jvm
 
@@ -108,6 +107,7 @@ def test_updated_index_can_be_updated_again(tmp_path, analyzed):
     assert (tmp_path / "index").is_symlink()
 
 
+@pytest.mark.slow
 def test_index_of_most_docs_changed_is_built_anew(tmp_path, analyzed):
     build_index(save_corpus(tmp_path, _texts(50, 1)), str(tmp_path / "index"), 1)
     corpus = save_corpus(tmp_path, _texts(50, 2))
@@ -115,7 +115,8 @@ def test_index_of_most_docs_changed_is_built_anew(tmp_path, analyzed):
     assert analyzed == []
 
 
-@pytest.mark.parametrize("damage", slow_but(1, ["damaged", "missing"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["damaged", "missing"])
 def test_index_without_a_record_of_its_docs_is_built_anew(tmp_path, analyzed, damage):
     docs = _texts(50, 1)
     build_index(save_corpus(tmp_path, docs), str(tmp_path / "index"), 1)

@@ -186,10 +186,11 @@ except BeamrankError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on address space")
 @pytest.mark.parametrize(
     ("backend", "inner", "spare_mebibytes"),
-    [("torch", 1 << 18, 100), pytest.param("openvino", 1 << 16, 100, marks=pytest.mark.slow)],
+    [("torch", 1 << 18, 100), ("openvino", 1 << 16, 100)],
 )
 def test_engine_oom_of_a_single_input_is_an_error(tmp_path, backend, inner, spare_mebibytes):
     folder = save_tiny(tmp_path, intermediate_size=inner)

@@ -41,7 +41,7 @@ def _check_parity(
     assert_parity(table["score"].to_pylist(), wanted)
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [12, pytest.param(500, marks=pytest.mark.slow)])
 def test_mono_equals_transformers_on_every_length(minilm_mono, queries, text, count):
     engine, oracle = minilm_mono
     _check_parity(engine, oracle, _pairs(queries, text, count))

@@ -28,6 +28,7 @@ from pipelines.runners.watchdog import wait_with_stall
 from tests.support.attempts import attempt, planned, task_of, worker_process
 from tests.support.outputs import SHARDS
 from tests.support.processes import succeed
+from tests.support.tiers import slow_but
 
 _HOUR = 3600.0
 
@@ -120,7 +121,7 @@ def test_work_outside_of_an_attempt_is_seen_by_nobody():
     assert (shard_at_work().done, inputs_done()) == (0, (0, 0))
 
 
-@pytest.mark.parametrize("hangs", [False, True])
+@pytest.mark.parametrize("hangs", slow_but(1, [True, False]))
 def test_shard_of_another_process_stalls_only_where_it_counts_nothing(tmp_path, hangs):
     """It takes longer than the limit; each look finds one input more, or none."""
     plan = planned(str(tmp_path))
@@ -173,7 +174,7 @@ def test_status_shows_shards_at_work_for_five_minutes(killed):
     assert _at_work(killed, 301.0) == ()
 
 
-@pytest.mark.parametrize("tells", [False, True])
+@pytest.mark.parametrize("tells", slow_but(1, [True, False]))
 def test_file_of_a_killed_attempt_is_in_nobodys_way(killed, monkeypatch, tells):
     def garbage(hours):
         found = find_garbage(killed.output, time.time() + hours * _HOUR, _HOUR)

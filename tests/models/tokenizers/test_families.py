@@ -138,7 +138,7 @@ _texts = st.lists(st.one_of(_words, st.text(_characters, max_size=12)), max_size
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(texts=st.lists(_texts, max_size=6), max_tokens=st.integers(1, 12))
 def test_drawn_texts_have_the_ids_of_transformers(family, texts, max_tokens):

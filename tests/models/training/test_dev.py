@@ -35,6 +35,7 @@ def test_dev_measure_that_sees_no_order_is_refused(dev_config, tmp_path):
     assert not once.dev.sees_order()
 
 
+@pytest.mark.slow
 def test_dev_topics_that_are_trained_on_are_said(dev_config, tmp_path):
     topics = (tmp_path / "topics.tsv").read_text().splitlines()
     others = [line.upper().replace("Q", "x", 1) for line in topics[:2]] + [

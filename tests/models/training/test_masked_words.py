@@ -18,7 +18,6 @@ from models.training.data.texts import TextWriter, TokenTable
 from models.training.initial_model import Start
 from models.training.tasks import MaskedTask
 from models.training.trainer import train
-from tests.support.tiers import slow_but
 from tests.support.training import (
     COLOURS,
     THINGS,
@@ -96,9 +95,8 @@ def test_masked_loss_is_cross_entropy_of_masked_words_and_labels(start, tmp_path
         assert len(labels) == (4 if "next_sentence" in objective else 0)
 
 
-@pytest.mark.parametrize(
-    "objective", slow_but(1, ["{masked_words: 1, next_sentence: 1}", "{masked_words: 1}"])
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["{masked_words: 1, next_sentence: 1}", "{masked_words: 1}"])
 def test_accumulation_does_not_change_the_loss_of_a_step(objective, start, tmp_path):
     """Each hidden wordpiece counts the same, in a short passage and in a long one."""
     config = write_config(tmp_path, 3)
@@ -149,6 +147,7 @@ def test_next_sentence_trains_the_pooler(start):
     }
 
 
+@pytest.mark.slow
 def test_pretraining_resumes_and_can_be_fine_tuned(start, tmp_path):
     config = write_config(tmp_path, 24)
     for name, stops in (("whole", []), ("parts", [3, 8])):
@@ -172,6 +171,7 @@ def test_pretraining_resumes_and_can_be_fine_tuned(start, tmp_path):
     assert not torch.equal(words, before.bert.embeddings.word_embeddings.weight)
 
 
+@pytest.mark.slow
 def test_unpacked_passages_are_inputs_of_their_own(start, tmp_path):
     config = write_config(tmp_path, 1)
     for pack, passages, line in (

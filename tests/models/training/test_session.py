@@ -72,7 +72,8 @@ def assert_same(one: Path, other: Path) -> None:
     assert rows(one, "curve.csv") == rows(other, "curve.csv")
 
 
-@pytest.mark.parametrize("kind", slow_but(1, ["duo", "mono"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["duo", "mono"])
 def test_training_resumes_to_the_same_bits(kind, config, tmp_path):
     steps = ["optimizer.steps=15"]
     finish(make_session(config, kind, steps, tmp_path / "whole"))
@@ -100,6 +101,7 @@ def test_killed_training_resumes_from_its_last_state(config, tmp_path):
     assert sorted(path.name for path in (killed / "training").glob("*point-*")) == ["checkpoint-15"]
 
 
+@pytest.mark.slow
 def test_state_that_lost_its_record_is_not_resumed_in_silence(config):
     train(make_session(config, "mono"), stop_after(6), SILENT, "beamrank train")
     for record in (config.parent / "out/training").glob("checkpoint-*/state.json"):
@@ -134,6 +136,7 @@ def test_dev_measurement_saves_a_state_with_its_model(dev_config, tmp_path):
     assert rows(tmp_path / "whole", "dev.csv") == rows(tmp_path / "killed", "dev.csv")
 
 
+@pytest.mark.slow
 def test_accumulation_and_checkpointing_give_the_same_weights(config, tmp_path):
     plain = ["optimizer.dropout=0", "optimizer.steps=5"]
     finish(make_session(config, "mono", plain, tmp_path / "plain"))
@@ -167,6 +170,7 @@ def test_head_of_one_logit_is_kept_by_default(config, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_card_names_files_without_a_path_of_the_machine(config, tmp_path):
     (tmp_path / "qrels.tsv").write_text(
         "topic\tdoc\tlabel\n" + "".join(f"q{n}\td{n}\t1\n" for n in range(10))
@@ -247,6 +251,7 @@ def test_dev_run_does_not_change_the_training(config, tmp_path):
     assert rows(tmp_path / "plain", "curve.csv") == rows(tmp_path / "measured" / "out", "curve.csv")
 
 
+@pytest.mark.slow
 def test_checkpoint_says_which_inputs_it_was_trained_on(config, tmp_path):
     finish(make_session(config, "mono", ["optimizer.steps=3"]))
     found = resolve_checkpoint(str(tmp_path / "out"), "mono")
@@ -278,14 +283,17 @@ def test_resume_refuses_another_configuration(config):
 
 @pytest.mark.parametrize(
     ("name", "old", "new"),
-    [
-        ("qrels.txt", "d9 1", "d9 10"),
-        ("corpus.jsonl", "cream", "creamy"),
-        ("topics.tsv", "rose", "roses"),
-        ("dev/topics.tsv", "rose", "roses"),
-        ("dev/qrels.txt", "d9 1", "d9 10"),
-        ("dev/run.trec", "run", "runs"),
-    ],
+    slow_but(
+        1,
+        [
+            ("corpus.jsonl", "cream", "creamy"),
+            ("dev/qrels.txt", "d9 1", "d9 10"),
+            ("qrels.txt", "d9 1", "d9 10"),
+            ("topics.tsv", "rose", "roses"),
+            ("dev/topics.tsv", "rose", "roses"),
+            ("dev/run.trec", "run", "runs"),
+        ],
+    ),
 )
 def test_resume_refuses_other_data(name, old, new, tmp_path):
     write_collection(tmp_path / "dev")
@@ -309,6 +317,7 @@ def test_output_of_another_model_is_refused(config, tmp_path):
         make_session(config, "mono", output=tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_resume_refuses_other_data_of_the_same_size(config):
     train(make_session(config, "mono"), stop_after(3), SILENT, "")
     corpus = config.parent / "corpus.jsonl"
@@ -317,6 +326,7 @@ def test_resume_refuses_other_data_of_the_same_size(config):
         make_session(config, "mono")
 
 
+@pytest.mark.slow
 def test_killed_training_completes_the_publication_of_its_model(dev_config, tmp_path):
     """Between the state that records the best model, and the move of its files."""
     train(make_session(dev_config, "mono", output=tmp_path / "whole"), stop_after(10), SILENT, "")
@@ -373,7 +383,7 @@ def test_missing_tracker_is_named(name, config):
         ),
     ],
 )
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", slow_but(1, ["float32", "bfloat16"]))
 def test_training_ends_when_loss_or_gradient_is_not_finite(dtype, spoil, message, config):
     session = make_session(config, "mono", [f"dtype={dtype}"])
     spoil(session.model.classifier.weight)
@@ -388,6 +398,7 @@ def mined_data(config: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_training_data_is_mined_once_and_removed_at_the_end(config):
     train(make_session(config, "mono", ["optimizer.steps=6"]), stop_after(3), SILENT, "")
     first = mined_data(config)
@@ -407,7 +418,7 @@ def test_training_data_is_mined_once_and_removed_at_the_end(config):
     assert not list((config.parent / "out/training").glob("*data*"))
 
 
-@pytest.mark.parametrize("kind", ["mono", "duo"])
+@pytest.mark.parametrize("kind", slow_but(1, ["duo", "mono"]))
 def test_training_step_tokenizes_nothing(kind, config, monkeypatch):
     session = make_session(config, kind, ["optimizer.steps=4"])
 
@@ -418,6 +429,7 @@ def test_training_step_tokenizes_nothing(kind, config, monkeypatch):
     finish(session)
 
 
+@pytest.mark.slow
 def test_distillation_learns_from_a_teachers_run(tmp_path):
     config = write_train_config(
         tmp_path,

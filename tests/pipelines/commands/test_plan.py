@@ -179,11 +179,12 @@ def test_run_that_would_exceed_a_limit_is_not_started(tmp_path, flags, code, sai
 
 def test_run_within_its_limits_is_started(tmp_path):
     small = small_cascade(tmp_path).path
-    succeed("run", small, "--max-inferences", "120")
+    succeed("run", small, "--only", "0/1", "--max-inferences", "120")
     again = ("--max-inferences", "0", "--max-hours", "0")
     assert "already complete" in succeed("run", small, *again).stderr
 
 
+@pytest.mark.slow
 def test_limits_of_a_run_that_reuses_count_what_is_left(config: Path, tmp_path: Path) -> None:
     reuse = ("--output", tmp_path / "new", "--reuse", config.parent / "out", "--set", "mono.k=7")
     said = refused("run", config, *reuse, "--max-inferences", "9", code=1)

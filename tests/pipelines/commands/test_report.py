@@ -20,13 +20,7 @@ def output(tmp_path_factory):
     return made
 
 
-def test_report_prints_the_page_and_writes_below_the_run(output):
-    done = succeed("report", output.plan.output, "--trials", "2", "--no-texts")
-    page = output.folder / "out" / "report" / "report.html"
-    assert done.stdout == f"{page}\n"
-    assert page.exists()
-
-
+@pytest.mark.slow
 def test_report_takes_the_points_that_are_asked(output, tmp_path):
     arguments = ["--k0", "0,4", "--k1", "3,99", "--opponents", "2", "--trials", "1"]
     succeed("report", output.plan.output, *arguments, "--output", tmp_path, "--baseline", "mono")
@@ -38,6 +32,7 @@ def test_report_takes_the_points_that_are_asked(output, tmp_path):
     assert "Differences from mono" in (tmp_path / "tables.md").read_text()
 
 
+@pytest.mark.slow
 def test_report_of_two_runs_has_the_files_of_both(output, tmp_path):
     succeed(
         "report",
@@ -113,6 +108,7 @@ def test_report_notes_what_is_missing(tmp_path):
     assert "No passages are shown" in done.stderr
 
 
+@pytest.mark.slow
 def test_passages_of_a_corpus_that_changed_are_not_shown(tmp_path):
     collection = small_cascade(tmp_path)
     collection.run()
@@ -224,6 +220,7 @@ def test_report_of_a_run_file_names_what_compares_it(output, tmp_path):
     assert "`beamrank compare RUN..." in refused("report", output.plan.output, run, code=2)
 
 
+@pytest.mark.slow
 def test_report_and_inspect_show_every_stage_of_a_long_cascade(tmp_path):
     collection = small_cascade(tmp_path)
     mono, duo = (collection.keys.pop(name)["checkpoint"] for name in ("mono", "duo"))

@@ -14,9 +14,14 @@ from pipelines.runners import options
 from tests import ROOT
 from tests.support.processes import beamrank_here, refused, succeed
 from tests.support.runs import assert_same_bytes, committed, run_bytes, undisturbed_run
+from tests.support.small_collection import small_cascade
 
 
-@pytest.mark.jvm
+@pytest.fixture(scope="module")
+def config_path(tmp_path_factory) -> Path:
+    return small_cascade(tmp_path_factory.mktemp("small")).path
+
+
 def test_stages_run_one_by_one_give_the_same_bytes(config_path, tmp_path):
     expected = undisturbed_run(config_path)
     command: list[str | Path] = ["run", config_path, "--output", tmp_path / "out", "--stage"]
@@ -121,7 +126,6 @@ def test_files_that_cannot_be_read_have_exit_code_3(tmp_path, monkeypatch, argum
     assert message in refused(*arguments, code=3)
 
 
-@pytest.mark.jvm
 def test_changed_config_redoes_only_what_it_decides(config_path, tmp_path):
     output = tmp_path / "out"
     shutil.copytree(undisturbed_run(config_path), output)
@@ -141,7 +145,6 @@ def test_changed_config_redoes_only_what_it_decides(config_path, tmp_path):
     assert run_bytes(output) == run_bytes(undisturbed_run(config_path))
 
 
-@pytest.mark.jvm
 def test_join_in_several_passes_gives_the_same_bytes(config_path, tmp_path, monkeypatch):
     expected = undisturbed_run(config_path)
     shutil.copytree(expected / "retrieve", tmp_path / "out/retrieve")
@@ -153,7 +156,6 @@ def test_join_in_several_passes_gives_the_same_bytes(config_path, tmp_path, monk
     assert not list((tmp_path / "out").glob("*/needed-*"))
 
 
-@pytest.mark.jvm
 def test_status_reads_receipts_only(config_path, tmp_path):
     shutil.copytree(undisturbed_run(config_path), tmp_path / "out")
     for path in (tmp_path / "out").glob("*/manifest-*"):
@@ -177,6 +179,8 @@ def test_status_reads_receipts_only(config_path, tmp_path):
         "inferences",
         "reused",
         "at_work",
+        "kept_answers",
+        "left_open",
     }
     scoring = {"inferences_per_second", "inferences_per_query", "tokens", "padding_share"}
     for stage in stages:

@@ -19,6 +19,7 @@ from beamrank.errors import BeamrankError
 from beamrank.notes import SILENT
 from models.training import trainer
 from tests.pipelines.commands.test_train import train
+from tests.support.tiers import slow_but
 from tests.support.training import make_session, save_start, stop_after, write_train_config
 
 _STEPS = ["--set", "optimizer.steps=6"]
@@ -105,7 +106,7 @@ def swap(path: Path) -> None:
         path.write_bytes(others[0].read_bytes())
 
 
-@pytest.mark.parametrize("output", ["interrupted", "finished"])
+@pytest.mark.parametrize("output", slow_but(1, ["finished", "interrupted"]))
 @pytest.mark.parametrize(
     ("damage", "every"),
     [
@@ -124,6 +125,7 @@ def test_train_never_goes_on_from_damaged_files(
         assert_refused_or_whole(trained, tmp_path / "copy", path)
 
 
+@pytest.mark.slow
 def test_undamaged_outputs_resume_to_the_same_model(trained, tmp_path):
     path = next(copies(trained, "interrupted", tmp_path))
     assert resume(trained, tmp_path / "copy") == (0, "")
@@ -152,18 +154,21 @@ def shorten_tensors(path: Path) -> None:
 
 
 _OTHER_JSON = [
-    functools.partial(Path.write_text, data=text) for text in ("null", "3", "[]", '""', "{}")
+    functools.partial(Path.write_text, data=text)
+    for text in ('{"step": 6}', "null", "3", "[]", '""', "{}")
 ]
 
 
 @pytest.mark.parametrize(
     ("suffix", "damage"),
-    [
-        (".json", functools.partial(Path.write_text, data='{"step": 6}')),
-        (".json", change_numbers),
-        (".safetensors", shorten_tensors),
-        *(pytest.param(".json", each, marks=pytest.mark.slow) for each in _OTHER_JSON),
-    ],
+    slow_but(
+        2,
+        [
+            (".safetensors", shorten_tensors),
+            (".json", change_numbers),
+            *((".json", each) for each in _OTHER_JSON),
+        ],
+    ),
 )
 def test_train_believes_no_other_content(suffix, damage, trained, tmp_path):
     for path in copies(trained, "interrupted", tmp_path):

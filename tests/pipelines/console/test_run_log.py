@@ -97,6 +97,7 @@ def test_log_of_a_resumed_run_is_a_new_file(small, tmp_path):
     assert "retrieve: all 4 shards are already complete" in texts
 
 
+@pytest.mark.slow
 def test_log_has_events_of_worker_processes(small, tmp_path):
     flags = ["--", "--direct_running_mode=multi_processing", "--direct_num_workers=1"]
     _run(small, tmp_path, "--stage", "retrieve")
@@ -181,6 +182,7 @@ def test_log_hides_credentials_and_control_characters(tmp_path):
     assert len(_events(text)) == 3
 
 
+@pytest.mark.slow
 def test_logs_are_no_garbage_and_no_finding(small, tmp_path):
     _run(small, tmp_path)
     runner = CliRunner()

@@ -20,6 +20,7 @@ from pipelines.console.progress import ConsoleProgress, PrintableConsole
 from pipelines.console.terminal import write_error, write_line
 from tests.support.processes import BEAMRANK, PATIENCE_SECONDS
 from tests.support.small_collection import small_cascade
+from tests.support.tiers import slow_but
 
 _HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\u2066\r\x7f\x08"
 _ESCAPED = "\\u001b[2J\\u001b]0;owned\\u0007\\u009b31m\\u202e\\u2066\\u000d\\u007f\\u0008"
@@ -190,12 +191,15 @@ def evaluation(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("redirection", "code", "said"),
-    [
-        (">&- 2>&- <&-", 0, ""),
-        (">/dev/full", 1, "error: [Errno 28] No space left on device\n"),
-        ("2>/dev/full", 0, ""),
-        ("| head -n 1", 141, ""),
-    ],
+    slow_but(
+        2,
+        [
+            (">/dev/full", 1, "error: [Errno 28] No space left on device\n"),
+            ("| head -n 1", 141, ""),
+            (">&- 2>&- <&-", 0, ""),
+            ("2>/dev/full", 0, ""),
+        ],
+    ),
 )
 def test_standard_streams_closed_full_or_broken_pipe(evaluation, redirection, code, said):
     script = f"{evaluation} {redirection}; echo code ${{PIPESTATUS[0]}}"
@@ -216,12 +220,15 @@ def test_broken_pipe_of_a_help_text_has_its_exit_code():
 
 @pytest.mark.parametrize(
     ("arguments", "redirection", "code"),
-    [
-        ("verify OUT", "2>/dev/full", 0),
-        ("status none", "2> >(true)", 3),
-        ("none", "2>/dev/full", 2),
-        ("status OUT/none", ">&- 2>&-", 3),
-    ],
+    slow_but(
+        1,
+        [
+            ("status none", "2> >(true)", 3),
+            ("verify OUT", "2>/dev/full", 0),
+            ("none", "2>/dev/full", 2),
+            ("status OUT/none", ">&- 2>&-", 3),
+        ],
+    ),
 )
 def test_messages_that_cannot_be_written_change_nothing(arguments, redirection, code, tmp_path):
     small_cascade(tmp_path).plan().plan.publish()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.plugins import install
+from tests.support.tiers import slow_but
 
 _COMMAND = '''
 """A command from outside."""
@@ -48,14 +49,23 @@ def test_command_of_a_plugin_is_found_described_and_run(installed, monkeypatch):
 
 @pytest.mark.parametrize(
     ("entries", "message"),
-    [
-        ({"greet": "greeting:absent"}, "command 'greet' of the package outside cannot be imported"),
-        ({"greet": "absent:greet"}, "command 'greet' of the package outside cannot be imported"),
-        (
-            {"greet": "greeting:greet", "verify": "greeting:greet"},
-            "beamrank and the package outside both have",
-        ),
-    ],
+    slow_but(
+        1,
+        [
+            (
+                {"greet": "absent:greet"},
+                "command 'greet' of the package outside cannot be imported",
+            ),
+            (
+                {"greet": "greeting:absent"},
+                "command 'greet' of the package outside cannot be imported",
+            ),
+            (
+                {"greet": "greeting:greet", "verify": "greeting:greet"},
+                "beamrank and the package outside both have",
+            ),
+        ],
+    ),
 )
 def test_broken_command_of_a_plugin_is_named_and_ends_nothing_else(installed, entries, message):
     installed(**entries)

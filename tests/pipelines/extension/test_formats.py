@@ -36,7 +36,7 @@ from pipelines.runs.verify_runs import verify_runs
 from tests import ROOT
 from tests.support.plugins import install
 from tests.support.processes import beamrank_here
-from tests.support.runs import read_trec
+from tests.support.runs import read_trec, run_bytes, run_here
 from tests.support.small_collection import small_cascade
 
 
@@ -113,12 +113,15 @@ def _in_toy_formats(path: Path) -> Path:
 
 def test_registered_formats_equal_built_in_ones(tmp_path: Path, registered: None) -> None:
     config = small_cascade(tmp_path).path
-    expected = beamrank.run(str(config), runner="embed")
-    found = beamrank.run(str(_in_toy_formats(config)), runner="embed")
-    for name, path in expected.runs.items():
-        assert Path(found.runs[name]).read_bytes() == Path(path).read_bytes()
-        assert beamrank.read_run(tmp_path / f"toy/runs/{name}.toy.run") == beamrank.read_run(path)
-    assert found.measures == expected.measures
+    expected, found = (
+        Path(run_here(each).plan.output) for each in (config, _in_toy_formats(config))
+    )
+    assert run_bytes(found) == run_bytes(expected)
+    for path in (expected / "runs").glob("*.trec"):
+        toy = found / f"runs/{path.stem}.toy.run"
+        assert beamrank.read_run(toy) == beamrank.read_run(path)
+    measures = [each / "runs/measures.json" for each in (found, expected)]
+    assert measures[0].read_bytes() == measures[1].read_bytes()
     place = f"{tmp_path}/corpus.blocks at block 31: the row has no text"
     assert any(place in receipt.read_text() for receipt in (tmp_path / "toy").rglob("*.json"))
 

@@ -240,6 +240,7 @@ def test_run_counts_unreadable_rows_of_the_corpus(
     assert reason in rejected["reason"]
 
 
+@pytest.mark.slow
 def test_run_leaves_out_topics_and_judgments_that_it_was_allowed_to(
     collection: Collection, capsys
 ) -> None:
@@ -341,6 +342,7 @@ def test_judged_docs_that_are_no_candidates_are_a_warning_before_the_scoring(
     assert (measures["mono"]["RR@10"] == 0) == is_warned
 
 
+@pytest.mark.slow
 def test_empty_list_of_measures_evaluates_nothing(collection: Collection) -> None:
     collection.with_qrels({"q1": "d1", "q2": "d9"}, [])
     noted = succeed("run", collection.path).stderr
@@ -353,6 +355,7 @@ def test_empty_list_of_measures_evaluates_nothing(collection: Collection) -> Non
         collection.plan("topics.only_judged=true")
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_run_without_candidates_measures_zero(collection: Collection) -> None:
     collection.with_index(8).with_qrels({"none": "d1"}, ("RR@10", "AP"))

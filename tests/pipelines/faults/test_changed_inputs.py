@@ -29,6 +29,7 @@ from pipelines.launcher import Launcher
 from tests.support.changed_files import flip_bit
 from tests.support.runs import PlannedRun, run_bytes
 from tests.support.small_collection import SmallCollection, small_cascade
+from tests.support.tiers import slow_but
 
 CHANGED = "changed after its digest was taken"
 
@@ -166,8 +167,8 @@ def test_file_added_to_the_corpus_seals_nothing(folder_corpus) -> None:
     assert _seals(folder_corpus) == {"retrieve"}
 
 
-@pytest.mark.parametrize("kind", ["mono", "duo"])
-@pytest.mark.parametrize("when", ["loaded", "scored"])
+@pytest.mark.parametrize("kind", slow_but(1, ["mono", "duo"]))
+@pytest.mark.parametrize("when", slow_but(1, ["scored", "loaded"]))
 def test_changed_checkpoint_commits_nothing(collection, kind, when, monkeypatch) -> None:
     """Weights are mapped into memory, so what is written into their file reaches the model that
     scores.

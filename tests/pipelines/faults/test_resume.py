@@ -35,6 +35,7 @@ from tests.support.processes import (
 )
 from tests.support.runs import assert_same_bytes, committed, undisturbed_run
 from tests.support.small_collection import small_cascade
+from tests.support.tiers import slow_but
 
 pytestmark = pytest.mark.jvm
 slow = pytest.mark.slow
@@ -317,6 +318,7 @@ def undisturbed(tmp_path_factory):
     return collection
 
 
+@pytest.mark.slow
 def test_open_shards_are_started_again_twice(undisturbed, tmp_path, capfd) -> None:
     signed = "https://host/c?X-Amz-Signature=hunter2"
     launcher, jobs = _failing(
@@ -332,6 +334,7 @@ def test_open_shards_are_started_again_twice(undisturbed, tmp_path, capfd) -> No
     assert f"retrying: {DIED}; 2 of 4 shards are open; attempt 3 of 3" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_count_of_another_process_is_progress(undisturbed, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(working, "TELL_SECONDS", 0.0)
     seen: list[object] = []
@@ -365,7 +368,7 @@ def test_third_death_ends_the_run_and_it_resumes(undisturbed, tmp_path) -> None:
     assert_same_bytes(tmp_path, undisturbed.output)
 
 
-@pytest.mark.parametrize("error", [DataError("wrong"), BeamrankError("a stall")])
+@pytest.mark.parametrize("error", slow_but(1, [DataError("wrong"), BeamrankError("a stall")]))
 def test_other_errors_are_not_tried_again(undisturbed, tmp_path, error) -> None:
     launcher, jobs = _failing([error])
     run = undisturbed.plan(output=tmp_path)

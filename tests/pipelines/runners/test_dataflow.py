@@ -44,6 +44,7 @@ from tests.support.models.stages import a_stage
 from tests.support.processes import beamrank_here
 from tests.support.runs import run_bytes, run_here
 from tests.support.services.dataflow import FLAGS, GCP, Service
+from tests.support.tiers import slow_but
 from transforms.scatter import transform_of
 from transforms.shards import SpreadTasks, TaskFile
 
@@ -83,13 +84,15 @@ def _run(*arguments: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "image", "machine_type", "experiment", "service_options"),
-    [
-        ("retrieve", _CPU_IMAGE, "n2-highmem-4", "no_use_multiple_sdk_containers", []),
-        ("tokenize", _CPU_IMAGE, "n2-standard-4", "use_multiple_sdk_containers", []),
-        ("mono", _GPU_IMAGE, "g2-standard-4", "no_use_multiple_sdk_containers", [_L4]),
-        ("duo", _GPU_IMAGE, "g2-standard-4", "no_use_multiple_sdk_containers", [_L4]),
-    ],
-    ids=["retrieve", "tokenize", "mono", "duo"],
+    slow_but(
+        2,
+        [
+            ("tokenize", _CPU_IMAGE, "n2-standard-4", "use_multiple_sdk_containers", []),
+            ("mono", _GPU_IMAGE, "g2-standard-4", "no_use_multiple_sdk_containers", [_L4]),
+            ("duo", _GPU_IMAGE, "g2-standard-4", "no_use_multiple_sdk_containers", [_L4]),
+            ("retrieve", _CPU_IMAGE, "n2-highmem-4", "no_use_multiple_sdk_containers", []),
+        ],
+    ),
 )
 def test_dataflow_request_has_the_settings(
     service, kind, image, machine_type, experiment, service_options
@@ -116,6 +119,7 @@ def test_dataflow_request_has_the_settings(
     }
 
 
+@pytest.mark.slow
 def test_dataflow_scoring_on_cpu_has_no_accelerator(service: Service) -> None:
     job = _submitted(service, "mono", device="cpu")
     (pool,) = job["environment"]["workerPools"]
@@ -362,6 +366,7 @@ def test_dataflow_cancels_a_stalled_job(service: Service, remote_config: Path) -
     assert service.cancelled == ["job-1"]
 
 
+@pytest.mark.slow
 def test_dataflow_cancels_a_job_whose_result_is_refused(service, remote_config, monkeypatch):
     service.state = "JOB_STATE_RUNNING"
     launcher, _ = _launcher(remote_config, service)
@@ -375,12 +380,14 @@ def test_dataflow_cancels_a_job_whose_result_is_refused(service, remote_config, 
     assert service.cancelled == ["job-1"]
 
 
+@pytest.mark.slow
 def test_dataflow_job_without_receipts_is_an_error(service: Service, remote_config: Path) -> None:
     launcher, _ = _launcher(remote_config, service)
     with pytest.raises(BeamrankError, match=r"ended with .* missing"):
         launcher.run()
 
 
+@pytest.mark.slow
 def test_dataflow_interrupted_wait_reports_that_the_job_continues(
     service, remote_config, capsys, monkeypatch
 ):
@@ -440,7 +447,7 @@ def _sizes(service: Service, output: Path, shards: int, files: int) -> list[int]
 
 def test_dataflow_jobs_of_many_shards_are_small(service: Service, tmp_path: Path) -> None:
     """As small as those of few, but for the digits of numbers. The service refuses 10 MB."""
-    few = _sizes(service, tmp_path / "few", 500, 100)
-    many = _sizes(service, tmp_path / "many", 5000, 2000)
+    few = _sizes(service, tmp_path / "few", 100, 20)
+    many = _sizes(service, tmp_path / "many", 1000, 400)
     assert max(many) < 100_000
     assert max(large - small for small, large in zip(few, many, strict=True)) < 2000

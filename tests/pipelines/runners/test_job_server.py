@@ -260,6 +260,7 @@ def _server_processes():
     return with_argument(psutil.Process().children(recursive=True), "LocalJobServicer")
 
 
+@pytest.mark.slow
 def test_job_server_is_reused_and_restarted_after_it_died():
     prepare_environment()
 

@@ -217,13 +217,10 @@ def test_killed_worker_process_ends_the_pipeline():
     assert with_argument(psutil.Process().children(recursive=True), WORKER_MODULE) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
-    [
-        (),
-        pytest.param(TWO_PROCESSES, marks=pytest.mark.slow),
-        pytest.param(("--runner", "embed"), marks=pytest.mark.slow),
-    ],
+    [(), TWO_PROCESSES, ("--runner", "embed")],
     ids=["in_memory", "multi_processing", "embed"],
 )
 def test_worker_error_is_printed_once_and_nothing_else(arguments, tmp_path, checkpoints):

@@ -32,6 +32,7 @@ from pipelines.runners.workers import (
     share_pools,
 )
 from tests.support.processes import BEAMRANK, PATIENCE_SECONDS, with_argument
+from tests.support.tiers import slow_but
 
 _CALL = """
 import os
@@ -124,7 +125,7 @@ def _reading_its_configuration(tmp_path, preexec):
         yield process, content
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", slow_but(2, [signal.SIGHUP, signal.SIGINT, signal.SIGTERM]))
 def test_signal_ends_a_command_unless_it_was_ignored_at_the_start(tmp_path, number):
     # pytest may run under nohup, which ignores SIGHUP.
     usual, ignore = (
@@ -289,6 +290,7 @@ def _stop(pool, number):
     pool.StopWorker(api.StopWorkerRequest(worker_id=number))
 
 
+@pytest.mark.slow
 def test_worker_pool_clients_are_independent(pool):
     first, second = _Client(), _Client()
     one, same, other = (

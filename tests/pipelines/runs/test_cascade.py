@@ -155,23 +155,7 @@ def test_truncation_rule_is_in_plan_and_parts(config_path: Path, tmp_path: Path,
         assert {"truncated_queries", "truncated_docs"} <= manifest.receipts[0].counts.keys()
 
 
-@pytest.mark.jvm
-def test_shards_change_neither_scores_nor_order(config_path: Path, tmp_path: Path) -> None:
-    one, *others = (
-        run_here(config_path, tmp_path / str(shards), [f"shards={shards}"]) for shards in (1, 3, 16)
-    )
-    mono, duo = _mono_log_odds(one), _duo_log_odds(one)
-    order = read_trec(tmp_path / "1/runs/mono.trec")
-    for other in others:
-        assert _mono_log_odds(other) == pytest.approx(mono, abs=TOLERANCE)
-        assert _duo_log_odds(other) == pytest.approx(duo, abs=TOLERANCE, nan_ok=True)
-        found = read_trec(Path(other.plan.output) / "runs/mono.trec")
-        assert set(found) == set(order)
-        for query_id, doc_ids in found.items():
-            wanted = {doc_id: mono[query_id, doc_id] for doc_id in doc_ids[:8]}
-            assert disagreements(doc_ids[:8], wanted, 2 * TOLERANCE) == []
-
-
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_aggregate_with_a_smaller_k1_equals_its_run(config_path: Path, tmp_path: Path) -> None:
     plan, _ = run_here(config_path, tmp_path / "three")
@@ -229,7 +213,7 @@ def _wanted(folder: Path) -> dict[tuple[str, str], float]:
     return scores
 
 
-@pytest.mark.parametrize("family", _FAMILIES)
+@pytest.mark.parametrize("family", slow_but(("modernbert",), _FAMILIES))
 def test_run_ranks_as_transformers(family, tmp_path):
     _save(family, tmp_path / "mono")
     collection = SmallCollection(tmp_path).given_run()

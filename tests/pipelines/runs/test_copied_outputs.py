@@ -49,6 +49,7 @@ def _reported(output: Path, folder: Path) -> float:
     return float(next(line for line in lines if line.startswith("| candidates |")).split("|")[2])
 
 
+@pytest.mark.slow
 def test_copy_reads_its_own_inputs(experiment, copy, tmp_path) -> None:
     measured = json.loads((copy / "out/runs/measures.json").read_text())["candidates"]["RR@10"]
     assert _reported(copy / "out", tmp_path / "own") == pytest.approx(measured, abs=1e-4)
@@ -83,6 +84,7 @@ def test_renamed_experiment_is_not_done_again(experiment, copy) -> None:
     assert _CHANGED not in succeed("verify", renamed / "out").stderr
 
 
+@pytest.mark.slow
 def test_changed_judgments_are_told_by_file_and_are_no_damage(copy) -> None:
     output, qrels = copy / "out", _judge(copy, 0)
     line = f"the judgments {qrels} {_CHANGED} {output}/runs/measures.json was written"

@@ -77,6 +77,7 @@ def output(request, this_version, tmp_path) -> Path:
     return unpack(request.param or this_version, tmp_path)
 
 
+@pytest.mark.slow
 def test_later_version_reads_a_release(later, output):
     runs, qrels = output / "runs", output.parent / "qrels.txt"
     written = {path.name: path.read_bytes() for path in runs.glob("*.trec")}
@@ -128,6 +129,7 @@ def test_later_version_reads_a_release(later, output):
     assert "counts" not in (report / "drift.csv").read_text()
 
 
+@pytest.mark.slow
 def test_later_version_does_not_resume_or_reuse_a_release(later, output):
     def parts(stage: str) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in output.glob(f"{stage}/part-*")}

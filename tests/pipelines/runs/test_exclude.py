@@ -82,6 +82,7 @@ def test_run_warns_of_ids_that_do_not_meet(
     assert "judged topics that are in the run: 3 of 9" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_bm25_finds_k_docs_beside_those_that_are_left_out(tmp_path: Path):
     collection = SmallCollection(tmp_path, topics=_TOPICS).with_index(k=4)

@@ -17,6 +17,7 @@ from pipelines.launcher import Launcher
 from pipelines.passes import Job, Passes
 from tests.support.runs import assert_same_bytes, undisturbed_run
 from tests.support.small_collection import SmallCollection, small_cascade
+from tests.support.tiers import slow_but
 from transforms.scatter import ListNeededDocs
 
 
@@ -44,7 +45,7 @@ def lists(collection, monkeypatch) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", slow_but(1, [2, 1]))
 def test_list_in_three_files_gives_the_same_bytes_from_the_launcher_and_from_jobs(
     collection, lists, monkeypatch, jobs
 ) -> None:

@@ -95,6 +95,7 @@ def test_share_whose_plan_was_replaced_meanwhile_fails(tmp_path, monkeypatch) ->
     assert "duo.k 2 -> 3" in refused("run", collection.path, "--only", "0/2", code=1)
 
 
+@pytest.mark.slow
 def test_tokens_of_all_are_not_made_again(collection, tmp_path) -> None:
     output = tmp_path / "out"
     for stage in ("retrieve", "tokenize"):

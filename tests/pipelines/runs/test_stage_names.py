@@ -36,6 +36,7 @@ def test_name_that_beamrank_uses_is_refused_before_anything_starts(tmp_path, nam
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_every_folder_that_commands_write_is_reserved(tmp_path):
     """Below an output and below its stages."""
     made = ScoredOutput(tmp_path, topics=40, depths=(20, 15, 4)).run()

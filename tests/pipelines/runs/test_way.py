@@ -12,6 +12,7 @@ import pytest
 from models.scoring.backends.torch import TorchBackend
 from pipelines.cli import app
 from tests.support.small_collection import small_cascade
+from tests.support.tiers import slow_but
 
 _ROOT = Path(__file__).parents[3]
 _OURS = {"beamrank", "models", "transforms", "pipelines"}
@@ -39,7 +40,7 @@ def _way(stack: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return stack[names.index("run_watched") :] if "run_watched" in names else stack
 
 
-@pytest.mark.parametrize("runner", ["local", "embed"])
+@pytest.mark.parametrize("runner", slow_but(1, ["local", "embed"]))
 def test_few_calls_in_few_files_lead_from_the_command_to_the_model(runner, tmp_path, monkeypatch):
     ways: list[list[tuple[str, str]]] = []
     forward = TorchBackend.forward

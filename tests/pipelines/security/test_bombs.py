@@ -13,6 +13,7 @@ from benchmarks.fuzz.bombs import CLAIMS, DOC, PACKERS, WHOLE
 from benchmarks.fuzz.inputs import to_parquet
 from benchmarks.fuzz.targets import named
 from benchmarks.fuzz.watch import attempt, memory_of, prepare
+from tests.support.tiers import slow_but
 
 _MB = 1 << 20
 
@@ -32,7 +33,7 @@ def _memory(name: str, content: bytes, file: str, folder: Path) -> int:
     return memory_of(lambda: prepared.target.read(prepared.path))
 
 
-@pytest.mark.parametrize("ending", PACKERS)
+@pytest.mark.parametrize("ending", slow_but(("gz", "zst"), PACKERS))
 def test_corpus_that_unpacks_to_much_is_streamed(tmp_path, ending):
     packed = PACKERS[ending](DOC * (WHOLE // len(DOC)))
     assert len(packed) < WHOLE // 100
@@ -48,7 +49,7 @@ def test_corpus_that_unpacks_to_much_is_streamed(tmp_path, ending):
         ("run", "r.trec", b"q%d Q0 d 1 2 " + b"t" * 900),
     ],
 )
-@pytest.mark.parametrize("ending", ["gz", "zst"])
+@pytest.mark.parametrize("ending", slow_but(1, ["zst", "gz"]))
 def test_topics_and_runs_that_unpack_to_much_take_a_few_times_that(
     tmp_path, name, file, row, ending
 ):
@@ -58,7 +59,7 @@ def test_topics_and_runs_that_unpack_to_much_take_a_few_times_that(
     assert _memory(name, packed, f"{file}.{ending}", tmp_path) < 64 * _MB + 6 * WHOLE
 
 
-@pytest.mark.parametrize("ending", ["gz", "xz", "tar.xz"])
+@pytest.mark.parametrize("ending", slow_but(1, ["gz", "xz", "tar.xz"]))
 def test_line_that_never_ends_takes_a_few_times_its_size(tmp_path, ending):
     packed = PACKERS[ending](b"x" * WHOLE)
     assert _memory("corpus jsonl", packed, f"docs.jsonl.{ending}", tmp_path) < 64 * _MB + 6 * WHOLE

@@ -13,6 +13,7 @@ from tests.support.outputs import commit, make_plan
 from tests.support.processes import refused, succeed
 from tests.support.scored_outputs import ScoredOutput
 from tests.support.small_collection import small_cascade
+from tests.support.tiers import slow_but
 
 # A temporary file of a process that was killed years ago.
 _KILLED = ".part-00000-aaaaaaaaaaaa.parquet.01234567-0123456789ab.tmp"
@@ -116,7 +117,7 @@ def _run(folder: Path) -> list[str | Path]:
     return ["run", collection.path, "--only", "0/1"]
 
 
-@pytest.mark.parametrize("target", _TARGETS)
+@pytest.mark.parametrize("target", slow_but(("folder",), _TARGETS))
 def test_run_replaces_links_in_runs(tmp_path, elsewhere, target):
     command = _run(tmp_path)
     output = tmp_path / "out"
@@ -189,7 +190,7 @@ def test_aggregate_replaces_links(finished, output, elsewhere, target):
     elsewhere.check()
 
 
-@pytest.mark.parametrize("target", _TARGETS)
+@pytest.mark.parametrize("target", slow_but(("folder",), _TARGETS))
 def test_score_replaces_links(tmp_path, checkpoints, elsewhere, target):
     pairs = pa.table({"id": ["1", "2"], "query": ["a", "b"], "doc": ["c", "d"]})
     pq.write_table(pairs, tmp_path / "pairs.parquet")
@@ -287,6 +288,7 @@ def test_gc_keeps_temporary_files_of_the_user(output):
     assert {path.read_text() for path in paths} == {"mine"}
 
 
+@pytest.mark.slow
 def test_report_replaces_links(output, elsewhere):
     command = ["report", output, "--no-texts", "--queries", "0"]
     command += ["--k0", "4", "--k1", "3", "--opponents", "1", "--trials", "1"]

@@ -247,6 +247,7 @@ def test_more_broken_lines_than_max_bad_rows_write_nothing(top1000, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_examples_of_a_run_are_those_of_its_top1000_file(tmp_path, checkpoints):
     collection = (
         SmallCollection(tmp_path).given_run(k=9).with_models(checkpoints, mono_k=9, duo_k=3)

@@ -171,7 +171,7 @@ _examples = st.lists(
 )
 
 
-@settings(deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(_examples)
 def test_messages_are_those_of_protobuf(examples):
     written = list(encode(_columns(examples)))
@@ -180,7 +180,7 @@ def test_messages_are_those_of_protobuf(examples):
     ]
 
 
-@settings(deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(_examples, st.randoms())
 def test_messages_of_protobuf_are_read(examples, random):
     """The order of features in a message is not defined, and integers may be packed or not."""

@@ -14,7 +14,6 @@ from torch import Tensor
 from models.architectures.kernels import compiled
 from models.architectures.kernels.compiled import Kernels, Kind, load_kernels, why_torch
 from tests import ROOT
-from tests.support.tiers import slow_but
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
 _SOURCE = ROOT / "models/architectures/kernels/attention.cpp"
@@ -205,7 +204,8 @@ def test_without_a_library_torch_is_used_after_one_warning(
         compiled._find.cache_clear()
 
 
-@pytest.mark.parametrize("sanitized", slow_but(1, [False, True]))
+@pytest.mark.slow
+@pytest.mark.parametrize("sanitized", [False, True])
 def test_no_byte_outside_of_the_rows_is_touched(sanitized, tmp_path):
     compiler = shutil.which("g++")
     if compiler is None:
