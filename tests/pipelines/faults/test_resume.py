@@ -206,8 +206,13 @@ def test_signal_leaves_time_to_the_shards_in_progress(
 @slow
 def test_sigterm_without_grace_ends_a_run_at_once(config_path, tmp_path) -> None:
     output = tmp_path / "out"
+
+    def is_in_a_shard(output: Path) -> bool:
+        return _logged(output, "mono", "started") > _logged(output, "mono", "done in")
+
     with started(config_path, output, "--grace-seconds", "0") as process:
         wait_until(receipts_exist("mono", 1), output, process)
+        wait_until(is_in_a_shard, output, process)
         process.terminate()
         process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 143
