@@ -31,7 +31,12 @@ def stages() -> str:
     rows = [["kind", "stage", *guarantees], ["---"] * (2 + len(guarantees))]
     for kind in kinds:
         match kind:
-            case ast.Tuple(elts=[ast.Constant(words), ast.Dict(keys=[ast.Constant(stage)])]):
-                rows.append([str(words), f"`{stage}`", *["yes"] * len(guarantees)])
+            case ast.Tuple(
+                elts=[
+                    ast.Constant(value=str(words)),
+                    ast.Dict(keys=[ast.Constant(value=str(stage))]),
+                ]
+            ):
+                rows.append([words, f"`{stage}`", *["yes"] * len(guarantees)])
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     return _HEAD.format(test=_TEST.relative_to(_TEST.parents[3])) + table

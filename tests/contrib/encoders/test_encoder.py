@@ -183,10 +183,12 @@ def test_late_interaction_is_colbert_for_folders_of_other_libraries(tmp_path, sa
     _assert_same(_score(Encoder("late", folder, "cpu", 1), queries, docs), expected)
 
 
-def test_loading_shows_no_bars_and_leaves_them_as_they_were(tmp_path, capfd):
+def test_loading_shows_no_bars_and_leaves_them_as_they_were(tmp_path, capfd, monkeypatch):
     from transformers.utils import logging
 
     folder = save_dense(tmp_path / "dense")
+    # Another test of this process may have turned them off.
+    monkeypatch.setattr(logging, "_tqdm_active", True)
     capfd.readouterr()
     Encoder("dense", folder, "cpu", 1)
     assert "%" not in capfd.readouterr().err

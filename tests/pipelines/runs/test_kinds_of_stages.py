@@ -56,9 +56,10 @@ def _save_llama(folder: Path) -> None:
     split = [pre_tokenizers.WhitespaceSplit(), brackets]
     tokens.pre_tokenizer = pre_tokenizers.Sequence(split)
     torch.manual_seed(1)
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
     config = LlamaConfig(
-        **sizes,
+        hidden_size=16,
+        intermediate_size=32,
+        num_attention_heads=2,
         vocab_size=len(vocabulary),
         num_hidden_layers=2,
         num_key_value_heads=2,
