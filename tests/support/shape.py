@@ -83,13 +83,13 @@ BOUNDS = {
     "contrib: nodes": Bound(59_386, 45_000),
     "shipped: nodes": Bound(232_501, 203_000),
     "benchmarks: nodes": Bound(36_690, 35_000),
-    "tests: nodes": Bound(290_633, 195_000),
+    "tests: nodes": Bound(290_645, 195_000),
 }
 # Two small runs take half a minute.
 SPINE_BOUNDS = {
-    "spine: files": Bound(128, 105),
-    "spine: nodes": Bound(66_700, 57_000),
-    "spine: decisions": Bound(2_985, 2_550),
+    "spine: files": Bound(130, 105),
+    "spine: nodes": Bound(67_200, 57_000),
+    "spine: decisions": Bound(3_010, 2_550),
 }
 
 

@@ -28,6 +28,7 @@ from beamrank.ranking.rankings import Rankings, rank_docs
 from models.scoring.answers import Answers, Contents, Cut
 from models.stages.base import Stage
 from models.stages.compute import Computed, ShardInputs
+from tests import ROOT
 from tests.support.plugins import install
 from tests.support.processes import beamrank_here, succeed
 from tests.support.runs import assert_same_bytes, run_here
@@ -165,6 +166,8 @@ def server() -> Iterator[tuple[Server, str]]:
 @pytest.fixture
 def collection(tmp_path, monkeypatch, server) -> SmallCollection:
     install(tmp_path / "package", monkeypatch, PLUGINS, judge=f"{__name__}:Judge")
+    # Processes find this file there, whatever their current folder is.
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=":")
     made = SmallCollection(tmp_path).given_run()
     made.keys |= {"cascade": [{"judge": {"endpoint": server[1], "k": 7}}], "shards": 5}
     return made
