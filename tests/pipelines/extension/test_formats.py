@@ -33,8 +33,7 @@ from beamrank.storage.streams import open_stream
 from infra.flex_template.launch import parameters
 from models.stages.core import open_stages
 from pipelines.runs.verify_runs import verify_runs
-from tests import ROOT
-from tests.support.plugins import install
+from tests.support.plugins import EXAMPLE, install
 from tests.support.processes import beamrank_here
 from tests.support.runs import read_trec, run_bytes, run_here
 from tests.support.small_collection import small_cascade
@@ -185,7 +184,7 @@ def test_worker_reads_a_format_of_the_launcher(tmp_path, registered):
         "in read_unit(unit)])"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "unit.pickle")]
-    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    environ = os.environ | {"PYTHONPATH": str(EXAMPLE)}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
     assert done.stdout == "False [['some text', 'more']]\n"
 
