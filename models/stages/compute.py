@@ -121,11 +121,6 @@ class ShardInputs:
         shard_at_work().add(1)
         return answer
 
-    def has_answer(self, key: bytes, is_valid: Check = bool) -> bool:
-        """Whether `ask` would need no call."""
-        kept = self.kept is not None and self.kept.find(key, is_valid)[1] is not None
-        return kept or self._known(key) is not None
-
     def _known(self, key: bytes) -> Answer | None:
         return next((part[key] for part in self.earlier if key in part), None)
 

@@ -4,7 +4,6 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,17 +11,9 @@ import pytest
 import beamrank
 from beamrank.errors import BeamrankError, ConfigError
 from contrib.listwise import consent
-from contrib.listwise.client import server_of
 from tests.support.processes import beamrank_here, succeed
-from tests.support.services.chat_server import BUSY, ChatServer, Fault, chat_server
+from tests.support.services.chat_server import BUSY, Fault
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
-
-
-@pytest.fixture
-def chat() -> Iterator[ChatServer]:
-    with chat_server() as server:
-        yield server
-    server_of.cache_clear()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import logging
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +12,16 @@ import beamrank
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.scans import ScanReport
 from beamrank.errors import BeamrankError, ConfigError, DataError, TemporaryError
-from contrib.listwise.client import server_of
 from contrib.listwise.prompt import RANK_ZEPHYR
 from contrib.listwise.windows import Places, block_windows, borda, slide
 from models.stages.core import open_stages
 from pipelines.plan.estimate import estimate
 from tests.support.processes import beamrank_here, succeed
 from tests.support.runs import PlannedRun, assert_same_bytes, read_trec, run_bytes, run_here
-from tests.support.services.chat_server import BUSY, ChatServer, Fault, best_first, chat_server
+from tests.support.services.chat_server import BUSY, Fault, best_first, chat_server
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
 
 _WORDS = 12
-
-
-@pytest.fixture
-def chat() -> Iterator[ChatServer]:
-    with chat_server() as server:
-        yield server
-    server_of.cache_clear()
 
 
 @pytest.fixture
