@@ -21,6 +21,7 @@ from beamrank.storage.stores import UnreachableError, check_refusal
 from beamrank.storage.streams import open_stream
 from models.checkpoints.checkpoint import resolve_checkpoint
 from pipelines.plan.make_plan import check_writable
+from tests.support.tiers import slow_but
 
 # Of a code of S3: the status, the headers, and what is said of it.
 ANSWERS: dict[str, tuple[int, dict[str, str], str]] = {
@@ -84,7 +85,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         server.server_close()
 
 
-@pytest.mark.parametrize("code", ANSWERS)
+@pytest.mark.parametrize("code", slow_but(("ExpiredToken",), ANSWERS))
 def test_refusal_names_its_likely_cause(refusing, code):
     status, headers, words = ANSWERS[code]
     refusing(status, code, headers)

@@ -92,6 +92,7 @@ def _arguments(k0s: tuple[int, ...], k1s: tuple[int, ...]) -> list[str]:
     return ["--k0", ",".join(map(str, k0s)), "--k1", ",".join(map(str, k1s)), "--score-missing"]
 
 
+@pytest.mark.slow
 def test_missing_pairs_are_those_of_brute_force_and_asked_once(collection, output, whole):
     mono, _ = whole
     before, current = parts(output), read_current(str(output))

@@ -186,6 +186,7 @@ def _counts(output: Path) -> dict[str, int]:
     return sums
 
 
+@pytest.mark.slow
 def test_answers_that_a_killed_process_kept_are_not_paid_again(collection, server, tmp_path):
     made, _ = server
     expected = Path(run_here(collection.path).plan.output)
