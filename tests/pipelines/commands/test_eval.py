@@ -209,6 +209,6 @@ def test_commands_take_the_format_and_the_columns_of_files(folder):
         "a",
         "c",
     ]
-    assert "is no format of a run" in refused(
+    assert "top_ranked" in refused(
         "eval", "named.csv", "--qrels", "qrels", "--run-format", "x", code=2
     )
