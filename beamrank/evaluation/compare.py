@@ -293,8 +293,8 @@ def compare_runs(
         *about_topics,
         *(() if base is None else _test_notes(runs, noted, tested)),
     ]
-    counts = (None, None) if qrels is None else (len(qrels.relevance), qrels.notes.topics)
-    return RunComparison(*counts, topics, test, correction, runs, notes, warnings)
+    measured, judged = (None, None) if qrels is None else (len(qrels.relevance), qrels.notes.topics)
+    return RunComparison(measured, judged, topics, test, correction, runs, notes, warnings)
 
 
 def _correct(runs: Sequence[ComparedRun], tested: Sequence[str], correction: str) -> None:

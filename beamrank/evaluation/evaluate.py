@@ -421,7 +421,7 @@ def evaluate_run_files(
     """
     parse_measures(measures)
     qrels = read_qrels(qrels_url, hints.qrels, Rejects("qrels", max_bad_rows))
-    evaluations = []
+    evaluations: list[RunEvaluation] = []
     for url in run_urls:
         run = read_run(url, hints=hints.run, rejects=Rejects("run", max_bad_rows))
         run = without(run, excluded, qrels)
