@@ -20,6 +20,7 @@ from tests.support.models.families import SIZES, random_model
 from tests.support.models.tokenizers import TEXTS, save_tokenizer
 from tests.support.oracle import assert_parity
 from tests.support.refusals import refuses
+from tests.support.tiers import slow_but
 
 _VOCABULARY = 720
 _POSITIONS = 64
@@ -180,7 +181,7 @@ def _wanted(folder: str, length: int) -> list[float]:
     return scores
 
 
-@pytest.mark.parametrize("name", _CASES)
+@pytest.mark.parametrize("name", slow_but(6, _CASES))
 def test_pairs_of_texts_score_as_in_transformers(name, tmp_path, caplog):
     folder, positions = _save(tmp_path, name), _CASES[name][-1]
     assert resolve_checkpoint(folder, "mono").architecture.positions == positions
