@@ -33,7 +33,7 @@ _SHARED_BY = 2
 _UNGROUPED = "Without a section"
 # The list of keys in a page, perhaps with headings.
 _LIST = re.compile(r"(?:^(?:- `|### ).*\n(?:\n(?=- `|### ))?)+", re.MULTILINE)
-_USUAL = ": The columns or fields with these values, where they have none of the usual names.\n"
+_USUAL = ": The columns or fields, where they do not have the usual names.\n"
 _COMMANDS = """# Command line
 
 Standard output has the data, standard error the messages. Troubleshooting lists the [exit
