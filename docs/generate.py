@@ -31,8 +31,7 @@ from pipelines.cli import app
 _DOCS = Path(__file__).resolve().parent
 _SHARED_BY = 2
 _UNGROUPED = "Without a section"
-# The list of keys in a page, perhaps with headings.
-_LIST = re.compile(r"(?:^(?:- `|### ).*\n(?:\n(?=- `|### ))?)+", re.MULTILINE)
+_LIST = re.compile(r"(?:^- `.*\n)+", re.MULTILINE)
 _USUAL = ": The columns or fields, where they do not have the usual names.\n"
 _COMMANDS = """# Command line
 
@@ -178,6 +177,8 @@ def configuration(name: str, model: type[Section], *, by_section: bool = True) -
         for section, items in zip(sections, lists, strict=True)
         if items
     )
+    if by_section:
+        return _between(page, "keys", written)
     start, heading, rest = page.partition("## Keys\n")
     return start + heading + _LIST.sub(lambda _: written, rest, count=1)
 
