@@ -30,6 +30,7 @@ from beamrank.logs import log_context
 from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.urls import hide_credentials
+from beamrank.system import system
 from models.stages.attempt import inputs_done, shard_inputs
 from models.stages.core import open_stages
 from pipelines.console.progress import (
@@ -286,7 +287,7 @@ class Launcher:
                 "resume"
             ) from error
         self._attempt += 1
-        Retry(self.plan.digest, stage, hide_credentials(str(error)), time.time()).publish(
+        Retry(self.plan.digest, stage, hide_credentials(str(error)), system.time()).publish(
             self.plan.output
         )
 

@@ -12,12 +12,8 @@ finds others before is refused without an entry, and so in the way of nobody.
 """
 
 import logging
-import os
 import re
-import socket
 import threading
-import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -36,6 +32,7 @@ from beamrank.storage import files as storage
 from beamrank.storage.digested import file_states
 from beamrank.storage.documents import SHORT, checked_json, checked_values, validated
 from beamrank.storage.local_files import temporary_name
+from beamrank.system import system
 from beamrank.version import __version__
 
 _RENEWED_SECONDS, _ENDED_SECONDS, _LAST_RENEWAL_SECONDS = 60.0, 600.0, 10.0
@@ -53,8 +50,8 @@ class Owner:
     @classmethod
     def this_process(cls) -> "Owner":
         """This process, from now on."""
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(socket.gethostname(), os.getpid(), now)
+        now = datetime.fromtimestamp(system.time(), UTC).isoformat(timespec="seconds")
+        return cls(system.gethostname(), system.getpid(), now)
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host} (since {self.since})"
@@ -89,7 +86,7 @@ def _entries(output: str, written: str = "") -> Iterator[tuple[str, bool]]:
     Ages count from `written`, a file that this process has just written; by default from now.
     """
     states = file_states(output)
-    now = states[written].modified_seconds if written in states else time.time()
+    now = states[written].modified_seconds if written in states else system.time()
     for name, (_, modified) in states.items():
         match = re.fullmatch(LAUNCHER.pattern, name)
         if match is not None and name != written:
@@ -107,7 +104,7 @@ def launched(output: str, plan: str, config: str) -> Iterator[Owner]:
         TemporaryError: one runs.
     """
     kind = f"launcher-{plan[:SHORT]}-{config[:SHORT]}-"
-    entry = f"{kind}{machine_id()}-{uuid.uuid4().hex[:SHORT]}.json"
+    entry = f"{kind}{machine_id()}-{system.uuid4().hex[:SHORT]}.json"
     clock = temporary_name(entry)
     with storage.held(storage.join(output, clock), b""):
         _refuse_others(output, kind, clock)

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from typing import Annotated
@@ -19,6 +18,7 @@ from beamrank.formats.rejects import REJECTS
 from beamrank.notes import counted
 from beamrank.ranking.aggregation import METHODS
 from beamrank.storage import files as storage
+from beamrank.system import system
 from pipelines.commands.arguments import (
     AsJson,
     RunFolder,
@@ -152,7 +152,7 @@ def gc(
     behind them, stay.
     """
     console = ConsoleProgress()
-    garbage = find_garbage(folder, time.time(), min_age_hours * _HOUR_SECONDS)
+    garbage = find_garbage(folder, system.time(), min_age_hours * _HOUR_SECONDS)
     for item in garbage:
         write_line(storage.join(storage.absolute(folder), item.file), item.size_bytes, item.reason)
     if not garbage:
@@ -162,7 +162,9 @@ def gc(
     elif yes or _confirmed(garbage):
         # The user may have answered after hours, and a run that resumed meanwhile uses what it
         # finds.
-        still = set(garbage) & set(find_garbage(folder, time.time(), min_age_hours * _HOUR_SECONDS))
+        still = set(garbage) & set(
+            find_garbage(folder, system.time(), min_age_hours * _HOUR_SECONDS)
+        )
         remove_garbage(folder, still)
         console.note(f"files removed: {_total(still)}")
     else:
