@@ -168,10 +168,10 @@ class Launcher:
         inputs = [manifests[name] for name in record.inputs]
         tasks: Sequence[ShardTask] = self.plan.tasks(record, inputs)
         total, last = len(write.folders) * len(tasks), self.plan.folder(record.inputs[-1])
-        digests = manifests[record.inputs[-1]].shard_digests
+        digests, find_open = manifests[record.inputs[-1]].shard_digests, write.open_since()
 
         def progress() -> int:
-            done = total - sum(len(folder.missing()) for folder in write.folders)
+            done = total - sum(map(len, find_open()))
             bar.update(done, total, "parts")
             return done
 
@@ -184,7 +184,8 @@ class Launcher:
                     run(tasks)
                     break
                 except WorkerLostError as error:
-                    tasks = self._retried(RUNS, error, tasks, write.done())
+                    done = set(range(len(self.plan.shards))).difference(*find_open())
+                    tasks = self._retried(RUNS, error, tasks, done)
         last.sweep(digests)
 
     def _digests(self, stage: StageRecord) -> tuple[dict[int, str], list[Receipts]]:

@@ -36,6 +36,8 @@ from beamrank.system import system
 from beamrank.version import __version__
 
 _RENEWED_SECONDS, _ENDED_SECONDS, _LAST_RENEWAL_SECONDS = 60.0, 600.0, 10.0
+# In the name of an entry that keeps launchers of all plans out.
+_NO_PLAN = "0" * SHORT
 _log = logging.getLogger(__name__)
 
 
@@ -97,8 +99,9 @@ def _entries(output: str, written: str = "") -> Iterator[tuple[str, bool]]:
 
 
 @contextmanager
-def launched(output: str, plan: str, config: str) -> Iterator[Owner]:
-    """Keeps launchers of other plans or configurations, named by digests, out of an output.
+def launched(output: str, plan: str, config: str) -> Iterator[str]:
+    """Keeps launchers of other plans or configurations, named by digests, out of an output; yields
+    the name of this one's entry.
 
     Raises:
         TemporaryError: one runs.
@@ -108,11 +111,22 @@ def launched(output: str, plan: str, config: str) -> Iterator[Owner]:
     clock = temporary_name(entry)
     with storage.held(storage.join(output, clock), b""):
         _refuse_others(output, kind, clock)
-    owner = Owner.this_process()
-    content = checked_json(asdict(owner))
+    content = checked_json(asdict(Owner.this_process()))
     with storage.held(storage.join(output, entry), content) as renew, _renewed(renew):
         _refuse_others(output, kind, entry)
-        yield owner
+        yield entry
+
+
+@contextmanager
+def launcherless(output: str) -> Iterator[float | None]:
+    """Keeps all launchers out of an output; yields the time by the storage's clock, None where it
+    keeps no times.
+
+    Raises:
+        TemporaryError: one runs.
+    """
+    with launched(output, _NO_PLAN, _NO_PLAN) as entry:
+        yield file_states(output)[entry].modified_seconds
 
 
 def _refuse_others(output: str, kind: str, written: str) -> None:
@@ -124,10 +138,10 @@ def _refuse_others(output: str, kind: str, written: str) -> None:
             storage.release(storage.join(output, entry))
         elif not entry.startswith(kind):
             raise TemporaryError(
-                f"{output} is in use: {_read(output, entry)} runs another configuration into it. "
-                "Both would write the same files, and the runs of one would be lost. Wait until "
-                "that process ends (ten minutes for one that was killed on another machine), or "
-                "give this run another --output"
+                f"{output} is in use: {_read(output, entry)} runs another configuration into it, "
+                "or removes files. Both would change the same files, and the runs of one would be "
+                "lost. Wait until that process ends (ten minutes for one that was killed on "
+                "another machine), or give this run another --output"
             )
 
 
@@ -160,8 +174,8 @@ def made_current(plan: Plan) -> Iterator[None]:
     Raises:
         TemporaryError: another plan, or configuration, is run into the same output.
     """
-    with launched(plan.output, plan.digest, plan.config_digest) as owner:
-        plan.publish(asdict(owner))
+    with launched(plan.output, plan.digest, plan.config_digest):
+        plan.publish(asdict(Owner.this_process()))
         open_run_log(plan)
         _remove_leftovers(plan)
         try:

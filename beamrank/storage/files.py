@@ -497,7 +497,7 @@ def remove(url: str) -> None:
 def remove_files(folder: str, names: Iterable[str]) -> None:
     """Removes files and links of a folder, many at a time; a local folder too, if it is empty."""
     with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-        list(pool.map(remove, (join(folder, name) for name in names)))
+        list(pool.map(remove, (join(folder, name) for name in sorted(names))))
     if not is_remote(folder):
         with suppress(OSError):
             system.rmdir(absolute(folder))

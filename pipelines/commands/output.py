@@ -8,7 +8,13 @@ from typing import Annotated
 
 import typer
 
-from beamrank.commit.check import Garbage, Verification, find_garbage, remove_garbage, verify_stages
+from beamrank.commit.check import (
+    Garbage,
+    Verification,
+    collect_garbage,
+    find_garbage,
+    verify_stages,
+)
 from beamrank.commit.parts import sealed_stages
 from beamrank.commit.plan import read_plan
 from beamrank.commit.status import StageStatus, read_status, run_eta_seconds
@@ -160,12 +166,8 @@ def gc(
     elif dry_run:
         console.note(f"files to remove: {_total(garbage)}")
     elif yes or _confirmed(garbage):
-        # The user may have answered after hours, and a run that resumed meanwhile uses what it
-        # finds.
-        still = set(garbage) & set(
-            find_garbage(folder, system.time(), min_age_hours * _HOUR_SECONDS)
-        )
-        remove_garbage(folder, still)
+        # The user may have answered after hours.
+        still = collect_garbage(folder, garbage, min_age_hours * _HOUR_SECONDS)
         console.note(f"files removed: {_total(still)}")
     else:
         console.note("files removed: 0")
