@@ -36,19 +36,19 @@ docs: $(READY)  ## Write the generated pages and build the documentation into bu
 demo: $(USED)  ## Run the whole cascade on the standard library's documentation
 	$(BIN)/beamrank demo
 
-# Two processes: each may take 4 GB. Engines come over the network, and mypy checks, while the first tests run.
+# Two processes: each may take 4 GB. mypy checks while the first tests run.
 define run_tests
-	$(BIN)/python -m tests.support.services.get_engines $(1) & engines=$$!; \
 	types=$$(mktemp); $(BIN)/mypy > $$types & mypy=$$!; \
-	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal $(2) $(PYTEST_FLAGS); passed=$$?; \
-	kill $$engines 2>/dev/null; wait $$mypy || passed=1; cat $$types; rm $$types; exit $$passed
+	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal $(1) $(PYTEST_FLAGS); passed=$$?; \
+	wait $$mypy || passed=1; cat $$types; rm $$types; exit $$passed
 endef
 
 test: lint  ## Run ruff, mypy, import-linter and the quick tests (minutes)
-	$(call run_tests,flink,-m "not slow")
+	$(call run_tests,-m "not slow")
 
 test-all: lint  ## Run ruff, mypy, import-linter and all tests (over an hour)
-	$(call run_tests)
+	@# Engines come over the network while the first tests run.
+	$(BIN)/python -m tests.support.services.get_engines & trap "kill $$! 2>/dev/null" EXIT; $(call run_tests)
 
 check: lint  ## Run ruff, mypy and import-linter
 	$(BIN)/mypy

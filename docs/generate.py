@@ -14,11 +14,12 @@ from typing import Any, Literal, get_args, get_origin
 import typer.main
 from pydantic.fields import FieldInfo
 
+from beamrank.config.cascade import PLUGINS
 from beamrank.config.run import JobConfig, RunConfig
+from beamrank.config.stages import StageConfig
 from beamrank.section import OneOf, Section, keys
 from contrib.lint.check import TRACKS, Track
 from contrib.lint.registry import CHECKS
-from contrib.listwise.config import ListwiseConfig
 from docs.error_messages import errors
 from docs.hooks import hooks
 from docs.pipeline_picture import picture
@@ -120,7 +121,8 @@ def _plain(text: str) -> str:
 
 
 def configuration(name: str, model: type[Section]) -> str:
-    """The page of a configuration, with its list of keys from the model.
+    """The page of a configuration, with its list of keys from the model, for a run those of
+    packages' stages too.
 
     Keys of a training that are those of a run are left out.
     """
@@ -133,7 +135,8 @@ def configuration(name: str, model: type[Section]) -> str:
     # The model's own keys, then those that it shares with others.
     shared = {*JobConfig.model_fields} if issubclass(model, JobConfig) else set()
     ordered = sorted(keys(model), key=lambda each: each[0].partition(".")[0] in shared)
-    rows = {key: _meaning(field) for key, field in ordered}
+    of_stages = list(_stage_keys()) if model is RunConfig else []
+    rows = {key: _meaning(field) for key, field in [*ordered, *of_stages]}
     own = [
         (key, row)
         for key, row in rows.items()
@@ -151,6 +154,13 @@ def configuration(name: str, model: type[Section]) -> str:
         "Keys",
         [*items, f"- {', '.join(f'`{key}`' for key in columns)}{usual}"] if columns else items,
     )
+
+
+def _stage_keys() -> Iterator[tuple[str, FieldInfo]]:
+    """The keys of the stages that packages bring for `cascade`; others have no section."""
+    for kind, stage in sorted(PLUGINS.importable().items()):
+        if stage.section is not StageConfig:
+            yield from keys(stage.section, f"{kind}.")
 
 
 def _meaning(field: FieldInfo) -> str:
@@ -225,7 +235,6 @@ def generated() -> dict[Path, str]:
     """The text of each generated file."""
     return {
         _DOCS / "reference/configuration.md": configuration("configuration.md", RunConfig),
-        _DOCS / "guide/listwise.md": configuration("../guide/listwise.md", ListwiseConfig),
         _DOCS / "reference/training.md": configuration("training.md", TrainConfig),
         _DOCS / "reference/errors.md": errors(),
         _DOCS / "internals/hooks.md": hooks(),

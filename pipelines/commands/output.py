@@ -15,6 +15,7 @@ from beamrank.commit.check import (
     find_garbage,
     verify_stages,
 )
+from beamrank.commit.metrics import metrics
 from beamrank.commit.parts import sealed_stages
 from beamrank.commit.plan import read_plan
 from beamrank.commit.status import StageStatus, read_status, run_eta_seconds
@@ -28,6 +29,7 @@ from beamrank.system import system
 from pipelines.commands.arguments import (
     AsJson,
     RunFolder,
+    one_of,
     option,
 )
 from pipelines.console.progress import ConsoleProgress, duration
@@ -37,11 +39,21 @@ from pipelines.console.terminal import write_error, write_line
 _HOUR_SECONDS = 3600.0
 
 
-def status(folder: RunFolder, as_json: AsJson = False) -> None:
+def status(
+    folder: RunFolder,
+    as_json: AsJson = False,
+    shown_format: Annotated[
+        str | None,
+        one_of("--format", ["prometheus"], "Print metrics in the text format of Prometheus."),
+    ] = None,
+) -> None:
     """Show the progress, the ETA and the cost of each stage. Reads receipts, so it works with every
     runner.
     """
     plan = read_plan(folder)
+    if shown_format is not None:
+        print(metrics(plan), end="")
+        return
     stages = read_status(plan)
     for note in plan.changed_qrels():
         write_error(f"note: {note}")

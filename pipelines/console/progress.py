@@ -22,7 +22,6 @@ from rich.text import Text
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.status import Pace
 from beamrank.logs import EventFormatter, is_event
-from beamrank.notes import Progress
 from beamrank.storage.urls import printable, shown_message
 
 _LINE_SECONDS = 30.0
@@ -106,29 +105,33 @@ class Bar:
 
     def __init__(
         self,
-        console: Progress,
+        console: "ConsoleProgress",
         name: str,
         show: Callable[[str, int, int | None], None],
     ) -> None:
         self.meter = Meter()
         self.note, self.warn = console.note, console.warn
-        self._name, self._show = name, show
+        self._name, self._show, self._on_update = name, show, console.on_update
 
     def update(self, done: int, total: int | None, unit: str) -> None:
         """Shows how much of the task is done."""
         self.meter.see(done, total)
         line = f"{self._name}: {_fraction(done, total)} {unit}, {self.meter}"
         self._show(line, done, total)
+        self._on_update()
 
 
 class ConsoleProgress:
     """Writes notes, warnings and progress to standard error, and logs them. Standard output holds
     data only.
+
+    `on_update` is called whenever a task of a bar tells its progress.
     """
 
     def __init__(
         self, console: Console | None = None, *, quiet: bool = False, verbose: bool = False
     ) -> None:
+        self.on_update: Callable[[], object] = lambda: None
         # The current standard error: while a job runs, run_watched redirects what Beam writes.
         self.console = console or PrintableConsole(sys.stderr)
         self._quiet, self._verbose = quiet, verbose

@@ -11,7 +11,7 @@ from tests.support.docs.examples import examples_of, matches, pages, parse, prep
 from tests.support.tiers import slow_but
 
 # The first ten minutes.
-_QUICK = ("README.md", "docs/guide/quickstart.md")
+_QUICK = ("README.md",)
 
 
 @pytest.fixture(scope="module")
