@@ -111,7 +111,7 @@ def _open_special(path: str) -> BinaryIO | None:
 
 def mount(path: str) -> list[str]:
     """The kind and the device or server of the file system that holds a path."""
-    real = f"{os.path.realpath(path)}/"
+    real = f"{system.path.realpath(path)}/"
     mounts = [
         mount
         for mount in psutil.disk_partitions(all=True)

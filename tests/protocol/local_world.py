@@ -2,6 +2,7 @@
 simulation: locks, clocks, and what a machine did not sync.
 """
 
+import io
 import os
 import posixpath
 import random
@@ -377,10 +378,10 @@ class _DirEntry:
         return self._world.stat(self.path)
 
     def is_dir(self) -> bool:
-        return self._world.path.isdir(self.path)  # type: ignore[no-any-return]
+        return self._world.path.isdir(self.path)
 
 
-class SimulatedLocalFiles(LocalFileSystem):  # type: ignore[misc]
+class SimulatedLocalFiles(LocalFileSystem):
     """fsspec's local files, in a world."""
 
     cachable = False
@@ -435,6 +436,4 @@ class SimulatedLocalFiles(LocalFileSystem):  # type: ignore[misc]
         self._world.unlink(path)
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
-        import io
-
         return io.BytesIO(self.cat_file(path))

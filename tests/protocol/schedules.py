@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 MOST_STEPS = 20_000
+_CHANGES = re.compile("link|rename|unlink|create|put|delete")
 _STEP_SECONDS = 0.01
 
 
@@ -100,7 +101,7 @@ class Scheduler:
         self.released: Callable[[Process], None] = lambda process: None
         self._main = threading.Semaphore(0)
         self._quiet = False
-        self._later: list[tuple[int, Callable[[], None]]] = []
+        self._later: list[tuple[int, Callable[[], object]]] = []
 
     def add(self, name: str, machine: str, program: Callable[[], Any]) -> Process:
         """A process, which runs once `run` gives it a turn."""
@@ -127,7 +128,7 @@ class Scheduler:
                 self._main.acquire()
         self.current = None
 
-    def later(self, steps: int, change: Callable[[], None]) -> None:
+    def later(self, steps: int, change: Callable[[], object]) -> None:
         """Does something after so many calls, at the latest at the end."""
         self._later.append((self.steps + steps, change))
 
@@ -252,18 +253,30 @@ class Scheduler:
 
 
 def draw(
-    seed: int, steps: int, puts: int, processes: int, faults: Sequence[str], most: int = 2
+    seed: int,
+    trace: Sequence[tuple[int, str, str]],
+    puts: int,
+    processes: int,
+    faults: Sequence[str],
+    most: int = 2,
 ) -> list[Decision]:
-    """Decisions for a run of about so many calls and puts, with at most two faults."""
+    """Decisions for a run that is like a usual one, with at most two faults; every other one is at
+    a call that changes names.
+    """
     chance = random.Random(seed)
-    drawn = {}
+    steps, drawn = max(step for step, _, _ in trace), {}
+    changes = [step for step, _, what in trace if step and _CHANGES.match(what)]
+
+    def moment() -> int:
+        return chance.choice(changes) if chance.random() < 0.5 else chance.randint(1, steps)
+
     for _ in range(chance.choice((0, 1, 2, 3, 4, 6, 8, 12, 20, 40))):
-        at = chance.randint(1, steps)
+        at = moment()
         drawn[at, False] = Decision(at, "to", chance.randrange(max(1, processes)))
     for _ in range(chance.randint(0, most)):
         what = chance.choice(faults)
         decision = Decision(0, what, chance.choice(VALUES.get(what, (0,))))
-        at = chance.randint(1, puts if decision.of_put else steps)
+        at = chance.randint(1, puts) if decision.of_put else moment()
         drawn[at, decision.of_put] = decision._replace(at=at)
     return sorted(drawn.values())
 

@@ -250,10 +250,10 @@ def _check_ends(scenario: Scenario, scheduler: Scheduler, observer: Observer, ca
             observer.broken("ends", f"{process.name} ended with {error!r}")
         elif error is not None and calm and cooperate and not scenario.down + scenario.in_parts:
             observer.broken("ends", f"{process.name} ended with {error}, though nothing failed")
-    for process, shard in SERVER.left_open:
+    for asker, shard in SERVER.left_open:
         told = observer.paths(rf"asking/receipts/(open-)?{shard:05d}-.*")
-        if process is not None and not process.crashed and not told:
-            observer.broken("open-told", f"{process.name} left shard {shard} open")
+        if asker is not None and not asker.crashed and not told:
+            observer.broken("open-told", f"{asker.name} left shard {shard} open")
     collected = any(member.does == "gc" for member in scenario.members)
     for query_id, grades in SERVER.used.items():
         if len(grades) > 1 and not collected:
@@ -300,7 +300,7 @@ def _alone(scenario: Scenario, world: Any, observer: Observer) -> None:
     expected = expected_run(plan, config)
     actual = observer.run(scenario.in_parts)
     if actual != expected:
-        observer.broken("ends", f"the run is {actual}, and must be {expected}")
+        observer.broken("ends", f"the run is {actual!r}, and must be {expected!r}")
 
 
 def expected_run(plan: Plan, config: RunConfig) -> bytes:
@@ -324,7 +324,7 @@ def expected_run(plan: Plan, config: RunConfig) -> bytes:
 def drawn(scenario: Scenario, seed: int) -> list[Decision]:
     """The decisions of a seed, which do not depend on what they cause."""
     usual = _usual(scenario)
-    return draw(seed, usual.steps, usual.puts, len(scenario.members), scenario.faults)
+    return draw(seed, usual.trace, usual.puts, len(scenario.members), scenario.faults)
 
 
 @cache

@@ -2,8 +2,8 @@
 answers, puts that arrive late.
 """
 
+import io
 from dataclasses import dataclass
-from errno import EIO
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -71,7 +71,7 @@ class StoreWorld(LocalWorld):
         self.watch(Change(path, before.content, None))
 
 
-class SimulatedStore(AbstractFileSystem):  # type: ignore[misc]
+class SimulatedStore(AbstractFileSystem):
     """The file system of the current world."""
 
     protocol = PROTOCOL
@@ -144,9 +144,6 @@ class SimulatedStore(AbstractFileSystem):  # type: ignore[misc]
         self.world.delete(self._strip_protocol(path))
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
-        import io
-
-        assert mode == "rb", EIO
         return io.BytesIO(self.cat_file(path))
 
 

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from beamrank.commit import listing, owner, receipts
+from beamrank.commit import check, listing, owner, receipts
 from beamrank.commit.asked import KeptAnswers
 from beamrank.commit.receipts import StageFolder
 from beamrank.storage import documents, local_files
 from beamrank.storage import files as storage
+from beamrank.system import system
 from pipelines.runs import run_files
 from pipelines.runs.run_file import SUCCESS, PartFolder
 from tests.protocol import programs
@@ -156,18 +157,8 @@ def _gc_alone(patches: pytest.MonkeyPatch) -> None:
 
 
 def _gc_clock(patches: pytest.MonkeyPatch) -> None:
-    patches.setattr(owner, "file_states", lambda _: _Ahead())
-
-
-class _Ahead(dict[str, Any]):
-    def __contains__(self, _: object) -> bool:
-        return False
-
-    def __missing__(self, _: str) -> Any:
-        from beamrank.storage.digested import FileState
-        from beamrank.system import system
-
-        return FileState(0, system.time())
+    find = check.find_garbage
+    patches.setattr(check, "find_garbage", lambda output, _, age: find(output, system.time(), age))
 
 
 def _sweeps_by_age(patches: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ def test_invariants_hold_in_random_schedules(name):
 
 
 def test_seed_replays():
-    scenario = SCENARIOS["store, shares"]
+    scenario = SCENARIOS["parts"]
     first, again = (simulate(scenario, drawn(scenario, 5)) for _ in range(2))
     assert first.trace == again.trace
     assert len(first.trace) > 500
