@@ -45,6 +45,8 @@ from pipelines.commands.arguments import (
 )
 from pipelines.console.terminal import write_line
 
+HELP_PANEL = "Data and models"
+
 _ENDING = "parquet"
 
 
