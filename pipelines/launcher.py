@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 import apache_beam as beam
 
 from beamrank.commit.listing import RUNS, tasks_prefix
+from beamrank.commit.owner import running
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder
 from beamrank.commit.scans import ScanReport, read_scans
@@ -167,7 +168,8 @@ class Launcher:
         inputs = [manifests[name] for name in record.inputs]
         tasks: Sequence[ShardTask] = self.plan.tasks(record, inputs)
         total, last = len(write.folders) * len(tasks), self.plan.folder(record.inputs[-1])
-        digests = manifests[record.inputs[-1]].shard_digests
+        # Names of tasks that no launcher of the plan sweeps with the stage.
+        digests = (RUNS, *manifests[record.inputs[-1]].shard_digests)
 
         def progress() -> int:
             done = total - sum(len(folder.missing()) for folder in write.folders)
@@ -175,7 +177,7 @@ class Launcher:
             return done
 
         def run(group: Sequence[ShardTask]) -> None:
-            self._run_job(record, last, digests, progress, group, write)
+            self._run_job(record, last, digests, progress, group, write.for_workers)
 
         with log_context(RUNS), self.console.bar(RUNS) as bar:
             while tasks:
@@ -184,7 +186,9 @@ class Launcher:
                     break
                 except WorkerLostError as error:
                     tasks = self._retried(RUNS, error, tasks, write.done())
-        last.sweep(digests)
+        # Another launcher of the plan may be writing the same runs, by the same tasks.
+        if len(running(self.plan.output)) < 2:
+            last.sweep(digests)
 
     def _digests(self, stage: StageRecord) -> tuple[dict[int, str], list[Receipts]]:
         """The digests of the shards that are this process's, in their order, and the receipts of

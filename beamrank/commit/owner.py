@@ -1,5 +1,6 @@
 """The launchers of an output. Launchers of one plan and configuration cooperate; two others would
-write the same files.
+write the same files. `gc` counts as one of a plan of its own, so that it removes nothing that one
+has just found.
 
 Each has an entry in the output as long as it runs: `launcher-PLAN-CONFIG-MACHINE-ID.json`, of which
 the name decides. On this machine the entry's lock shows that the launcher runs; elsewhere the entry
@@ -127,10 +128,10 @@ def _refuse_others(output: str, kind: str, written: str) -> None:
             storage.release(storage.join(output, entry))
         elif not entry.startswith(kind):
             raise TemporaryError(
-                f"{output} is in use: {_read(output, entry)} runs another configuration into it. "
-                "Both would write the same files, and the runs of one would be lost. Wait until "
-                "that process ends (ten minutes for one that was killed on another machine), or "
-                "give this run another --output"
+                f"{output} is in use: {_read(output, entry)} runs another configuration into it, "
+                "or removes files (gc). One would lose files of the other. Wait until that process "
+                "ends (ten minutes for one that was killed on another machine), or give a run "
+                "another --output"
             )
 
 

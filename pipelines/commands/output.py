@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from beamrank.commit.check import Garbage, Verification, find_garbage, remove_garbage, verify_stages
+from beamrank.commit.owner import launched
 from beamrank.commit.parts import sealed_stages
 from beamrank.commit.plan import read_plan
 from beamrank.commit.status import StageStatus, read_status, run_eta_seconds
@@ -19,6 +20,7 @@ from beamrank.formats.rejects import REJECTS
 from beamrank.notes import counted
 from beamrank.ranking.aggregation import METHODS
 from beamrank.storage import files as storage
+from beamrank.storage.documents import digest
 from pipelines.commands.arguments import (
     AsJson,
     RunFolder,
@@ -148,6 +150,7 @@ def gc(
     earlier plans.
 
     Keeps all plans, runs and logs, and what an interrupted run of the current plan needs to resume.
+    While a run uses DIR, nothing is removed, with exit code 75.
     Prints the path of each file, its bytes and the reason, separated by tabs. Links, and what is
     behind them, stay.
     """
@@ -160,10 +163,13 @@ def gc(
     elif dry_run:
         console.note(f"files to remove: {_total(garbage)}")
     elif yes or _confirmed(garbage):
-        # The user may have answered after hours, and a run that resumed meanwhile uses what it
-        # finds.
-        still = set(garbage) & set(find_garbage(folder, time.time(), min_age_hours * _HOUR_SECONDS))
-        remove_garbage(folder, still)
+        # A run that resumed meanwhile uses what it finds: none may be there, and what it left is
+        # looked at again.
+        output, name = storage.absolute(folder), digest("gc")
+        with launched(output, name, name):
+            age_seconds = min_age_hours * _HOUR_SECONDS
+            still = set(garbage) & set(find_garbage(output, time.time(), age_seconds))
+            remove_garbage(output, still)
         console.note(f"files removed: {_total(still)}")
     else:
         console.note("files removed: 0")

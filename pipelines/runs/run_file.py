@@ -7,8 +7,8 @@ import re
 import tempfile
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,7 @@ from beamrank.errors import BeamrankError, PreflightError
 from beamrank.formats.run_writer import FORMATS, RUN_TABLE, run_lines
 from beamrank.ranking.rankings import Rankings, rows_by_query
 from beamrank.storage import files as storage
+from beamrank.storage.digested import FileState, file_states
 from beamrank.storage.local_files import final_name
 
 SUCCESS = "_SUCCESS"
@@ -194,7 +195,10 @@ class PartFolder:
     plans: Spark, DuckDB.
 
     It holds exactly the parts of one plan wherever it holds `_SUCCESS`, which is removed first and
-    written last. The names of the parts have the `ending`.
+    written last. The names of the parts have the `ending`. No part is removed that the plan has:
+    another process of the plan, which has written all, may be about to write `_SUCCESS`.
+
+    `before` are the files that were there when it was begun: these parts are still to be written.
     """
 
     records: ClassVar[tuple[str, ...]] = (SUCCESS,)
@@ -202,6 +206,7 @@ class PartFolder:
     url: str
     ending: str
     shards: int
+    before: Mapping[str, FileState] = field(default_factory=dict, compare=False, kw_only=True)
 
     def part(self, shard: int) -> str:
         """The name of a shard's part."""
@@ -247,23 +252,35 @@ class PartFolder:
             )
         return ours
 
-    def begin(self) -> None:
-        """Removes all that is there, `_SUCCESS` first: parts of other plans, lost attempts, a link
-        or a file of this name.
+    def begin(self) -> Self:
+        """Removes `_SUCCESS` first, then what is no part of this plan: lost attempts, a link or a
+        file of this name. Returns the folder in which all parts are to be written.
 
         Raises:
             PreflightError: see `written_names`; then nothing is removed.
         """
-        if not self.remove():
+        ours = self.written_names()
+        if ours is None:
             storage.remove(self.url)
+            return self
+        storage.remove(storage.join(self.url, SUCCESS))
+        self._remove_others(ours)
+        return replace(self, before=file_states(self.url))
 
-    def remove(self) -> bool:
-        """Removes the folder as `begin` does; returns whether there was one."""
+    def _remove_others(self, ours: set[str]) -> None:
+        """Removes all but the parts; of temporary files those whose writer has ended."""
+        storage.remove_leftovers(self.url)
+        # At a store nobody writes under such names.
+        is_remote = storage.is_remote(self.url)
+        others = {name for name in ours if is_remote or final_name(name) is None}
+        storage.remove_files(self.url, others - set(self.names))
+
+    def remove(self) -> None:
+        """Removes the folder, if there is one, as `begin` does."""
         ours = self.written_names()
         if ours is not None:
             storage.remove(storage.join(self.url, SUCCESS))
             storage.remove_files(self.url, ours)
-        return ours is not None
 
     def write(self, shard: int, content: bytes) -> None:
         """Writes a shard's part; another attempt's is replaced, by the same bytes."""
@@ -275,16 +292,22 @@ class PartFolder:
             storage.replace(url, content)
 
     def missing(self) -> list[int]:
-        """The shards without a part."""
-        present = storage.sizes_bytes(self.url)
-        return [shard for shard in range(self.shards) if self.part(shard) not in present]
+        """The shards without a part that was written since the folder was begun."""
+        present = file_states(self.url)
+        states = [
+            (present.get(name), self.before.get(name))
+            for name in map(self.part, range(self.shards))
+        ]
+        return [shard for shard, (now, then) in enumerate(states) if now in (None, then)]
 
     def problems(self, expected: Mapping[int, str]) -> Iterator[tuple[str, str]]:
         """The names of files that are wrong, each with its problem; `expected` are the SHA-256 of
         parts, by shard.
         """
         names = set(self.names)
-        present = storage.sizes_bytes(self.url).keys() | storage.folder_names(self.url)
+        entries = storage.sizes_bytes(self.url).keys() | storage.folder_names(self.url)
+        # Readers skip hidden files, such as those of killed writers.
+        present = {name for name in entries if final_name(name) is None}
         for shard, sha256 in expected.items():
             name = self.part(shard)
             if name in present and storage.sha256(storage.join(self.url, name)) != sha256:
@@ -297,13 +320,13 @@ class PartFolder:
 
     def seal(self) -> None:
         """Removes all but the parts, and writes `_SUCCESS`; an error where a part is missing."""
-        missing = self.missing()
+        missing = replace(self, before={}).missing()
         if missing:
             raise BeamrankError(
                 f"{self.url} lacks {self.part(missing[0])} and the parts of {len(missing) - 1:,} "
                 "more shards: run again, which writes it again"
             )
-        storage.remove_files(self.url, (self.written_names() or set()) - set(self.names))
+        self._remove_others(self.written_names() or set())
         storage.replace(storage.join(self.url, SUCCESS), b"")
 
 
@@ -327,8 +350,14 @@ class ShardWriter:
         """The folders of the parts."""
         return [folder for _, folder in self.runs]
 
+    @property
+    def for_workers(self) -> Self:
+        """Without the states of files, of which there may be many."""
+        runs = ((run, replace(folder, before={})) for run, folder in self.runs)
+        return replace(self, runs=tuple(runs))
+
     def done(self) -> set[int]:
-        """The shards whose parts are all there."""
+        """The shards whose parts are all written."""
         missing = {shard for folder in self.folders for shard in folder.missing()}
         return {shard for folder in self.folders[:1] for shard in range(folder.shards)} - missing
 

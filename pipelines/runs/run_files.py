@@ -127,19 +127,19 @@ def write_run_files(
 
 
 def _begin_folders(plan: Plan, files: Sequence[RunFile], stages: Sequence[Stage]) -> ShardWriter:
-    """Empties the folders of runs in parts."""
+    """Begins the folders of runs in parts."""
     ranking = tuple(stage for stage in stages if stage.ranks)
-    folders = tuple((file, file.folder(plan)) for file in files)
-    for _, folder in folders:
+    folders = []
+    for file in files:
         check_current(plan)
-        folder.begin()
-    return ShardWriter(ranking, folders, plan.run_tag)
+        folders.append((file, file.folder(plan).begin()))
+    return ShardWriter(ranking, tuple(folders), plan.run_tag)
 
 
 def _end_folders(
     plan: Plan, writer: ShardWriter, stages: Sequence[Stage], manifests: Mapping[str, Manifest]
 ) -> None:
-    # Another process may have begun to write the same runs again, and removed parts.
+    # A store may date a part as the one that it replaced.
     written = writer.done()
     for parts in iter_shards(plan, stages, manifests):
         if parts.shard not in written:

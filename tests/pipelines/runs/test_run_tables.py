@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beamrank.commit.check import Verification
+from beamrank.commit.owner import launched
 from beamrank.commit.plan import Plan
 from beamrank.commit.shards import cut_shards
 from beamrank.config.load import stored_config
@@ -138,10 +140,16 @@ def test_workers_write_the_same_parts(plan, runs):
     expected = table_bytes(runs.parent)
     assert len(expected) == len(NAMES) * (SHARDS + 1)
     config = _config(plan, ("parquet",), None)
-    write_runs(
-        plan, config, write_parts=Launcher(plan, config, ConsoleProgress(quiet=True)).write_parts
-    )
+    write_parts = Launcher(plan, config, ConsoleProgress(quiet=True)).write_parts
+    launchers = partial(launched, plan.output, plan.digest, plan.config_digest)
+    with launchers(), launchers():
+        write_runs(plan, config, write_parts=write_parts)
+        # The other one's job may read them.
+        assert list(runs.parent.glob("*/tasks-*"))
     assert table_bytes(runs.parent) == expected
+    write_runs(plan, config, write_parts=write_parts)
+    assert table_bytes(runs.parent) == expected
+    assert not list(runs.parent.glob("*/tasks-*"))
 
 
 def test_parts_that_another_process_of_the_plan_removed_are_written_again(plan, runs, monkeypatch):
@@ -320,17 +328,32 @@ def _fill(folder: PartFolder) -> None:
         folder.write(shard, b"%d" % shard)
 
 
-def test_part_whose_folder_another_process_removes_is_written(folder, monkeypatch):
+def test_process_that_begins_leaves_what_another_of_the_plan_has_written(folder):
+    """The other one, which has seen all parts, writes `_SUCCESS` then."""
+    _fill(folder)
+    begun = folder.begin()
+    storage.replace(storage.join(folder.url, SUCCESS), b"")
+    assert _names(folder) == sorted(folder.names)
+    assert begun.missing() == [0, 1]
+    _fill(begun)
+    begun.seal()
+    assert _names(folder) == sorted(folder.names)
+
+
+def test_file_that_another_process_is_writing_stays(tmp_path, monkeypatch):
+    folder = PartFolder(f"{tmp_path}/runs/mono.parquet", "parquet", 1)
     rename = os.replace
 
-    def remove_first(*paths: str) -> None:
+    def begin_first(*paths: str) -> None:
         monkeypatch.setattr(os, "replace", rename)
         folder.begin()
+        storage.replace(storage.join(folder.url, folder.part(0)), b"0")
+        folder.seal()
         rename(*paths)
 
-    monkeypatch.setattr(os, "replace", remove_first)
-    folder.write(0, b"0")
-    assert _names(folder) == [folder.part(0)]
+    monkeypatch.setattr(os, "replace", begin_first)
+    storage.replace(storage.join(folder.url, folder.part(0)), b"0")
+    assert _names(folder) == sorted(folder.names)
 
 
 def test_folder_is_marked_once_all_parts_are_there(folder):
@@ -353,8 +376,9 @@ def test_what_another_plan_or_a_lost_attempt_left_is_removed(folder):
     larger = PartFolder(folder.url, "parquet", 5)
     _fill(larger)
     larger.seal()
-    folder.begin()
-    assert _names(folder) == []
+    begun = folder.begin()
+    assert _names(folder) == [folder.part(0), folder.part(1)]
+    assert begun.missing() == [0, 1]
     _fill(folder)
     # Attempts of another job that ends late.
     larger.write(4, b"4")
