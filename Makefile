@@ -10,7 +10,7 @@ LOCK := requirements/python$(VERSION).txt
 # Many containers set it: then each process of the tests, and there are hundreds, compiles torch and Beam again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo docs test test-all check lint lock bench bench-engine clean
+.PHONY: help setup demo docs test test-all test-protocol check lint lock bench bench-engine clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -49,6 +49,9 @@ test: lint  ## Run ruff, mypy, import-linter and the quick tests (minutes)
 test-all: lint  ## Run ruff, mypy, import-linter and all tests (over an hour)
 	@# Engines come over the network while the first tests run.
 	$(BIN)/python -m tests.support.services.get_engines & trap "kill $$! 2>/dev/null" EXIT; $(call run_tests)
+
+test-protocol: $(READY)  ## Search every state of the commit protocol's model, and run 20,000 random schedules of its code
+	BEAMRANK_SCHEDULES=1300 $(BIN)/python -m pytest tests/protocol --numprocesses=2 --dist=worksteal $(PYTEST_FLAGS)
 
 check: lint  ## Run ruff, mypy and import-linter
 	$(BIN)/mypy

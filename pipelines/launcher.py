@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 import apache_beam as beam
 
 from beamrank.commit.listing import RUNS, tasks_prefix
+from beamrank.commit.owner import running
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder
 from beamrank.commit.scans import ScanReport, read_scans
@@ -168,7 +169,9 @@ class Launcher:
         inputs = [manifests[name] for name in record.inputs]
         tasks: Sequence[ShardTask] = self.plan.tasks(record, inputs)
         total, last = len(write.folders) * len(tasks), self.plan.folder(record.inputs[-1])
-        digests, find_open = manifests[record.inputs[-1]].shard_digests, write.open_since()
+        # Names of tasks that no launcher of the plan sweeps with the stage.
+        digests = (RUNS, *manifests[record.inputs[-1]].shard_digests)
+        find_open = write.open_since()
 
         def progress() -> int:
             done = total - sum(map(len, find_open()))
@@ -186,7 +189,9 @@ class Launcher:
                 except WorkerLostError as error:
                     done = set(range(len(self.plan.shards))).difference(*find_open())
                     tasks = self._retried(RUNS, error, tasks, done)
-        last.sweep(digests)
+        # Another launcher of the plan may be writing the same runs, by the same tasks.
+        if len(running(self.plan.output)) < 2:
+            last.sweep(digests)
 
     def _digests(self, stage: StageRecord) -> tuple[dict[int, str], list[Receipts]]:
         """The digests of the shards that are this process's, in their order, and the receipts of

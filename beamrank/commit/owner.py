@@ -1,5 +1,6 @@
 """The launchers of an output. Launchers of one plan and configuration cooperate; two others would
-write the same files.
+write the same files. `gc` counts as one of a plan of its own, so that it removes nothing that one
+has just found.
 
 Each has an entry in the output as long as it runs: `launcher-PLAN-CONFIG-MACHINE-ID.json`, of which
 the name decides. On this machine the entry's lock shows that the launcher runs; elsewhere the entry

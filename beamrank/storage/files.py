@@ -380,10 +380,14 @@ def publish(url: str, content: bytes) -> bool:
 
 def publish_content(url: str, content: bytes) -> None:
     """`publish` of a file that is named after its content; other bytes under that name are
-    replaced.
+    replaced, and the same bytes are as new, so that `gc` leaves them.
     """
-    if not publish(url, content) and read_bytes(url) != content:
+    if publish(url, content):
+        return
+    if is_remote(url) or read_bytes(url) != content:
         replace(url, content)
+    else:
+        system.utime(absolute(url))
 
 
 @contextmanager

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from beamrank.commit.check import Verification
+from beamrank.commit.owner import launched, made_current
+from beamrank.commit.plan import read_plan
 from beamrank.commit.receipts import StageFolder
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.stages import Bm25Config, IndexConfig
-from beamrank.errors import PreflightError
+from beamrank.errors import PreflightError, TemporaryError
 from beamrank.formats.corpora import digest_corpus
 from beamrank.storage import files as storage
 from beamrank.storage.digested import file_version
-from beamrank.storage.documents import checked_json, checked_values
+from beamrank.storage.documents import checked_json, checked_values, digest
 from models.lucene.index import INFO_NAME, IndexInfo, describe_files, files_digest
 from models.stages.core import open_stages
 from pipelines.console.progress import ConsoleProgress
@@ -284,6 +286,30 @@ def test_gc_lists_asks_and_removes(output):
     assert "removed: 1 (4 bytes)" in done.stderr
     assert not litter.exists()
     succeed("verify", output)
+
+
+def test_gc_removes_nothing_while_a_run_uses_the_output(output):
+    """A run that begins while gc looks may count on an old part, or on receipts of its plan."""
+    litter = output / "mono/part-00000-aaaaaaaaaaaa.parquet"
+    litter.write_bytes(b"PAR1")
+    os.utime(litter, (0, 0))
+    plan = read_plan(str(output))
+    with launched(plan.output, plan.digest, plan.config_digest):
+        assert beamrank_here("gc", output, "--yes").returncode == 75
+    assert litter.exists()
+    succeed("gc", output, "--yes")
+    assert not litter.exists()
+    assert not list(output.glob("launcher-*"))
+
+
+def test_run_is_refused_while_gc_removes(output):
+    plan, removal = read_plan(str(output)), digest("gc")
+    with (
+        launched(plan.output, removal, removal),
+        pytest.raises(TemporaryError),
+        made_current(plan),
+    ):
+        pytest.fail("it may not start")
 
 
 # The index that a run searches.
