@@ -167,9 +167,10 @@ def test_launcher_holds_some_rows_of_a_run_at_a_time(tmp_path, monkeypatch) -> N
         "retrieve",
         lambda *_: held.append(pa.total_allocated_bytes() - before),
     )
-    (stage,) = open_stages(plan.stages[:1])
-    tasks, digests = (of(plan.stages[0], []) for of in (plan.tasks, plan.shard_digests))
-    assert not list(Passes(math.inf, False, bar).jobs(stage, plan, made.config, tasks, digests))
+    record, *_ = plan.stages
+    (stage,) = open_stages([record])
+    open_shards = plan.tasks(record, []), plan.shard_digests(record, [])
+    assert not list(Passes(math.inf, False, bar).jobs(stage, plan, made.config, *open_shards))
     assert len(held) == 32
     assert max(held) < 2 * most < table.nbytes
 
