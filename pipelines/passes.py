@@ -25,7 +25,7 @@ from models.stages.scatter import Scatter
 from pipelines.console.progress import Bar, Scan
 
 # Of a small run, which may be compressed, the launcher holds about so many bytes of rows.
-_HELD_BYTES = 128 << 20
+_HELD_BYTES = 96 << 20
 _Scatter = TypeVar("_Scatter", bound=Scatter)
 
 
