@@ -5,11 +5,12 @@
 Without a PART: the cascade and its parts on SQuAD (tokenize, retrieve, mono, run, memory), into
 results/squad.json and results/performance.md. Each of these is also a PART by itself; parts with
 the same settings on the same machine are combined in one file. `scale`: how the join grows with the
-corpus and the candidates. `topics`: how a job grows with its topics. `engines`: the time that each
-runner needs per shard. `report`: seconds and memory of `beamrank report`. `examples`: the same of
-`beamrank convert msmarco` on a top1000 file. `mining`: the same of a training that starts with tens
-of millions of pairs. `tables`: the readers of docs, runs and qrels. `prefix`: a language model
-with the prompt before the docs computed once and for each.
+corpus and the candidates. `topics`: how a job grows with its topics; with `--two-hosts`, whether it
+survives the loss of one. `engines`: the time that each runner needs per shard. `report`: seconds
+and memory of `beamrank report`. `examples`: the same of `beamrank convert msmarco` on a top1000
+file. `mining`: the same of a training that starts with tens of millions of pairs. `tables`: the
+readers of docs, runs and qrels. `prefix`: a language model with the prompt before the docs computed
+once and for each.
 """
 
 import argparse
@@ -55,6 +56,7 @@ _OPTIONS = {
     "--passages": ([1.0, 2.0, 4.0, 8.0], "of scale: millions"),
     "--topics": ([int], "of scale (500 1000 2000 4000 8000), of topics (10000 100000 1000000)"),
     "--planned": (0, "of topics: also a plan of so many, such as 10000000"),
+    "--two-hosts": (False, "of topics: on two hosts, and each of `rounds` runs loses one"),
     "--runner": ("local", "of scale and topics: as for beamrank run"),
     "--runners": (["local", "prism", "flink", "spark"], "of engines"),
     "--shards": ([4, 64], "of engines: few and many"),

@@ -5,7 +5,8 @@ over its units where one job cannot send all bytes. The launcher runs them.
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
 from beamrank.commit import listing
 from beamrank.commit.plan import Plan
@@ -22,6 +23,10 @@ from models.stages.given_run import GivenRun, RunScan
 from models.stages.join_docs import JoinDocs
 from models.stages.scatter import Scatter
 from pipelines.console.progress import Bar, Scan
+
+# Of a small run, which may be compressed, the launcher holds about so many bytes of rows.
+_HELD_BYTES = 96 << 20
+_Scatter = TypeVar("_Scatter", bound=Scatter)
 
 
 class Job(NamedTuple):
@@ -66,8 +71,7 @@ class Passes:
         if isinstance(stage, GivenRun):
             scatter = RunScan.open(stage, folder, prefix, plan.shards.first_hashes)
             if scatter.is_small:
-                for done, _ in enumerate(scatter_here(scatter, tasks), 1):
-                    self.bar.update(done, len(tasks), "shards")
+                self._do_here(scatter, tasks)
                 return
         else:
             assert isinstance(config, RunConfig)
@@ -83,11 +87,17 @@ class Passes:
                 f"{scatter.source}"
             )
         noun = f"{scatter.source} units read"
-        for number in range(passes):
-            group = tasks[number * len(tasks) // passes : (number + 1) * len(tasks) // passes]
+        for number, (group, work) in enumerate(_groups(scatter, tasks, passes)):
             before, total = number * scatter.count, passes * scatter.count
             scan = Scan(watch_scans(folder.url), scatter.count, before, total, noun)
-            yield Job(group, scatter.for_shards([task.shard for task in group]), scan)
+            yield Job(group, work, scan)
+
+    def _do_here(self, scatter: RunScan, tasks: Sequence[ShardTask]) -> None:
+        """Does the shards in this process, which holds the rows of some of them at a time."""
+        passes = shuffle_passes(scatter.sent_bytes(), len(tasks), _HELD_BYTES)
+        here = (scatter_here(work, group) for group, work in _groups(scatter, tasks, passes))
+        for done, _ in enumerate(chain.from_iterable(here), 1):
+            self.bar.update(done, len(tasks), "shards")
 
     def _list_needed(
         self, stage: JoinDocs, tasks: Sequence[ShardTask], prefix: str
@@ -122,6 +132,15 @@ class Passes:
 def shuffle_passes(size_bytes: float, shards: int, room_bytes: float) -> int:
     """The number of jobs, each with some of the shards, so that each sends at most `room_bytes`."""
     return max(1, min(shards, -int(-size_bytes // room_bytes)))
+
+
+def _groups(
+    scatter: _Scatter, tasks: Sequence[ShardTask], passes: int
+) -> Iterator[tuple[Sequence[ShardTask], _Scatter]]:
+    """The tasks of each pass, and the scatter for them."""
+    for number in range(passes):
+        group = tasks[number * len(tasks) // passes : (number + 1) * len(tasks) // passes]
+        yield group, scatter.for_shards([task.shard for task in group])
 
 
 def _corpus_units(plan: Plan, corpus: CorpusConfig, folder: StageFolder, prefix: str) -> UnitFile:

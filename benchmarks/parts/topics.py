@@ -3,9 +3,17 @@ hashes. Each stage is one `beamrank run --stage`.
 """
 
 import argparse
+import random
+import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +21,10 @@ import numpy as np
 
 from beamrank.commit.plan import read_current, read_plan
 from benchmarks import hash_backend, synthetic
+from benchmarks.hosts import LAUNCHER, POOL_PORT, Host, Place, Pools, two_hosts
 from benchmarks.outputs import part_of, run_stage, sealed
 from benchmarks.results import Part, Target
-from benchmarks.subprocess_meter import Usage, run_metered
+from benchmarks.subprocess_meter import BEAMRANK, Usage, run_metered
 
 TOPICS = (10_000, 100_000, 1_000_000)
 K = 100
@@ -26,6 +35,11 @@ _SHUFFLES = ("retrieve", "tokenize")
 _PARTS = ("plan", "launch", "work", "seal")
 _GROWTH, _MORE_MIB = 1.15, 1024
 _PLAN_SECONDS, _PLAN_MIB = 600, 2048
+_LAUNCHER_MIB = 1_200_000_000 >> 20
+_MEMORY = "4g"
+_POLL_SECONDS = 0.1
+# A line of a worker's log: TIME LEVEL STAGE SHARD PID LOGGER MESSAGE.
+_STARTED = re.compile(r"^\S+ INFO (\S+) (\d+) \d+ models\.stages\.attempt started$", re.MULTILINE)
 _PLAN = """
 import sys
 from beamrank.config.load import load_config
@@ -46,6 +60,9 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
     """
     plugins = work / "plugins"
     hash_backend.install(plugins)
+    if options.two_hosts:
+        yield from _on_two_hosts(work, options, str(plugins))
+        return
     rows = {row["topics"]: row for row in options.measured(options.runner).get("rows", [])}
     for topics in (_BASE_TOPICS, *(options.topics or TOPICS)):
         if topics != _BASE_TOPICS or topics not in rows:
@@ -65,8 +82,7 @@ def _measure(work: Path, options: argparse.Namespace, topics: int, plugins: str)
     config, output = write_config(work, folder, topics, qrels="qrels.txt"), folder / "out"
     # What a measurement that was cut off has left would be resumed.
     shutil.rmtree(output, ignore_errors=True)
-    flags = ["--runner", options.runner, "--", *options.beam_flags]
-    steps = {}
+    flags, steps = _flags(options), {}
     for stage in _STAGES:
         print(f"{topics:,} topics: {stage}", file=sys.stderr)
         usage = run_stage(config, output, stage, "--set", "qrels=null", *flags, PYTHONPATH=plugins)
@@ -79,6 +95,10 @@ def _measure(work: Path, options: argparse.Namespace, topics: int, plugins: str)
         "steps": steps,
         "evaluate_seconds": round(seconds - steps["runs"]["seconds"], 1),
     }
+
+
+def _flags(options: argparse.Namespace) -> list[str]:
+    return ["--runner", options.runner, "--", *options.beam_flags]
 
 
 def _step(output: Path, stage: str, usage: Usage) -> dict[str, float]:
@@ -159,4 +179,104 @@ def targets(runner: str, rows: Sequence[Row]) -> tuple[Target, ...]:
             Target(f"{name} per topic, {names} over the size before", value, "at most", _GROWTH)
             for name, value in growth(rows).items()
         ),
+    )
+
+
+def _on_two_hosts(
+    work: Path, options: argparse.Namespace, plugins: str
+) -> Iterator[tuple[str, Part]]:
+    """Yields a part for each size: an undisturbed run, then as many as `rounds` that each lose a
+    host at a random moment after the plan.
+    """
+    # Java and pools of these tests.
+    from tests.support.services.clusters import class_path, spark_cluster
+
+    folder = work / "hosts"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    with ExitStack() as stack:
+        hosts = stack.enter_context(two_hosts(folder))
+        places, jars = [host.place for host in hosts], class_path("spark")
+        pools = Pools(hosts, folder, {"PYTHONPATH": plugins}, stack)
+        cluster = stack.enter_context(
+            spark_cluster(folder / "cluster", Place(LAUNCHER), places, jars, _MEMORY)
+        )
+        pool = ("--environment_type=EXTERNAL", f"--environment_config=localhost:{POOL_PORT}")
+        options.runner = "spark"
+        options.beam_flags = [f"--spark_master_url={cluster.address}", *pool, *cluster.flags]
+        for topics in options.topics or TOPICS[:2]:
+            output = work / f"spark-{topics}/out"
+            row = _measure(work, options, topics, plugins)
+            expected, losses = _contents(output), []
+            seconds = sum(step["seconds"] - step["plan_seconds"] for step in row["steps"].values())
+            for seed in range(options.rounds):
+                drawn, receipts = random.Random(seed), list[Path]()
+                host, moment = drawn.choice(hosts), drawn.uniform(0, seconds)
+                shutil.rmtree(output)
+                losing = threading.Thread(
+                    target=_lose,
+                    args=(pools, host, cluster.join, output, moment, receipts),
+                    daemon=True,
+                )
+                losing.start()
+                config = str(output.with_name("config.yaml"))
+                command = [BEAMRANK, "run", config, "--output", str(output), *_flags(options)]
+                usage = run_metered(command, PYTHONPATH=plugins)
+                losing.join()
+                losses.append(
+                    {
+                        "seed": seed,
+                        "host": host.name,
+                        "receipts_before": len(receipts),
+                        "same_bytes": _contents(output) == expected,
+                        "repeated": repeated(output),
+                        "seconds": round(usage.seconds, 1),
+                        "launcher_peak_mib": usage.driver_peak_bytes >> 20,
+                    }
+                )
+                yield (
+                    f"{topics:,} topics",
+                    Part({**row, "losses": losses}, targets_of_losses(row, losses)),
+                )
+
+
+def _lose(
+    pools: Pools,
+    host: Host,
+    join: Callable[[Place], None],
+    output: Path,
+    moment: float,
+    receipts: list[Path],
+) -> None:
+    """Crashes a host so many seconds after an output has a plan, and starts it again; notes the
+    receipts of that moment.
+    """
+    while read_current(str(output)) is None:
+        time.sleep(_POLL_SECONDS)
+    time.sleep(moment)
+    receipts += output.glob("*/receipts/*.json")
+    pools.lose(host, join).join()
+
+
+def _contents(output: Path) -> dict[str, bytes]:
+    """A hash of each part and run of an output."""
+    files = chain(output.glob("*/part-*.parquet"), output.glob("runs/*.trec"))
+    return {path.name: blake2b(path.read_bytes()).digest() for path in files}
+
+
+def repeated(output: Path) -> int:
+    """How many shards workers started twice."""
+    logs = (path.read_text(errors="replace") for path in (output / "logs").iterdir())
+    starts = Counter(shard for log in logs for shard in _STARTED.findall(log))
+    return starts.total() - len(starts)
+
+
+def targets_of_losses(row: Row, losses: Sequence[Row]) -> tuple[Target, ...]:
+    """The same bytes, at most one shard twice for a lost slot, and the launcher's memory."""
+    peaks = (one["launcher_peak_mib"] for one in (*row["steps"].values(), *losses))
+    changed = sum(not one["same_bytes"] for one in losses)
+    return (
+        Target("runs with other bytes", changed, "at most", 0),
+        Target("shards twice, a lost host", max(one["repeated"] for one in losses), "at most", 1),
+        Target("launcher's peak MiB", max(peaks), "at most", _LAUNCHER_MIB),
     )

@@ -44,7 +44,7 @@ from models.stages.planning import Planning
 from models.stages.scatter import Scatter, SentRows
 
 # Of a unit, so many rows are kept until they are cut by shard: a batch for each shard has a header.
-_FLUSH_ROWS = 2_000_000
+_FLUSH_ROWS, _SHARD_ROWS = 2_000_000, 500
 _NO_TOPIC = " is not a topic"
 _AS_THEY_ARE = "read as they are. Another file of these docs, as the corpus, may have them correct"
 _TIES: dict[Ties, str] = {
@@ -228,6 +228,7 @@ class RunScan(Scatter):
         is_scored = not listed
         rejects = Rejects(self.reader.kind, self.stage.limit(self.reader.kind))
         start, end = self.ranges[number]
+        most = min(_FLUSH_ROWS, _SHARD_ROWS * int(np.count_nonzero(self.is_open)))
         for index, unit in enumerate(self._units[start:end], start):
             with unit.file.unchanged():
                 for batch in self.reader.read(unit, rejects):
@@ -241,7 +242,7 @@ class RunScan(Scatter):
                     batches.append(routed(batch.rows.filter(pa.array(is_open)), index))
                     shards.append(numbers[is_open].astype(np.uint32))
                     kept += len(shards[-1])
-                    if kept > _FLUSH_ROWS:
+                    if kept > most:
                         yield from by_shard(batches, shards)
                         batches, shards, kept = [], [], 0
         yield from by_shard(batches, shards)

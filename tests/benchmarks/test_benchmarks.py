@@ -3,6 +3,7 @@
 import importlib.metadata
 import inspect
 import json
+import logging
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
+from beamrank.logs import EventFormatter, log_context
 from beamrank.ranking.input_layout import PaddedBatch
 from benchmarks import hash_backend, synthetic
 from benchmarks.datasets.medquad import read_medquad
@@ -33,6 +35,7 @@ from benchmarks.results import Part, Results, Target, command_line
 from experiments.embedded_pair.figures import rank_by_cosine
 from experiments.embedded_pair.measured import Measured
 from models.checkpoints.checkpoint import resolve_checkpoint
+from models.stages import attempt
 from tests import ROOT
 from tests.support.checkpoints import MINILM
 from tests.support.corpora import save_tar
@@ -388,6 +391,33 @@ def test_targets_are_linear_seconds_and_a_flat_launcher(seconds, met):
     assert {target.met for target in limits[1:]} == {met}
     assert len(topics.targets("local", [row(1000, 1, 500), row(10_000, 2, 2000)])) == 1
     assert not topics.targets("flink", [row(1000, 1, 500), row(10_000, 2, 700)])[0].met
+
+
+def test_shards_that_started_twice_are_counted_from_the_logs(tmp_path: Path):
+    starts = {"a": [("mono", 1), ("mono", 2), ("tokenize-1", 1)], "b": [("mono", 2), ("mono", 3)]}
+    logger, formatter = attempt.__name__, EventFormatter()
+    (tmp_path / "logs").mkdir()
+    for name, shards in starts.items():
+        lines = []
+        for stage, shard in shards:
+            with log_context(stage, shard):
+                for message in ("started", "done in 0.1 s: rows 1"):
+                    values = (logger, logging.INFO, "", 0, message, (), None)
+                    lines.append(formatter.format(logging.LogRecord(*values)))
+        (tmp_path / "logs" / name).write_text("\n".join(lines))
+    assert topics.repeated(tmp_path) == 1
+
+
+def test_targets_of_lost_hosts_are_the_bytes_the_shards_and_the_launcher():
+    row = {"steps": {"retrieve": {"launcher_peak_mib": 900}, "mono": {"launcher_peak_mib": 800}}}
+
+    def met(same_bytes, repeated, peak):
+        last = {"same_bytes": same_bytes, "repeated": repeated, "launcher_peak_mib": peak}
+        losses = [{"same_bytes": True, "repeated": 1, "launcher_peak_mib": 850}, last]
+        return [target.met for target in topics.targets_of_losses(row, losses)]
+
+    assert met(True, 0, 1144) == [True, True, True]
+    assert met(False, 2, 1145) == [False, False, False]
 
 
 @pytest.mark.parametrize("name", tables.TABLES)

@@ -8,24 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.runners.options import Runner, server_command
 from tests import ROOT
 from tests.pipelines.runners.test_engines import get_engine
 from tests.support.processes import BEAMRANK, beamrank
 from tests.support.runs import assert_same_bytes, undisturbed_run
-from tests.support.services.clusters import flink_cluster, spark_cluster
+from tests.support.services.clusters import class_path, flink_cluster, spark_cluster
 
 _SUBMIT = ROOT / "infra/spark/submit.sh"
 
 pytestmark = [pytest.mark.maven, pytest.mark.jvm, pytest.mark.slow]
-
-
-def class_path(engine):
-    """The job server's."""
-    command = server_command(Runner(engine), [])
-    assert command is not None
-    words = command(0, "")
-    return words[words.index("-cp") + 1]
 
 
 def _check(done, cluster, config_path, output):

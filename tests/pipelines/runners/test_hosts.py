@@ -5,8 +5,6 @@ between them.
 import os
 import re
 import subprocess
-import sys
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,25 +12,23 @@ import pytest
 
 from beamrank.commit.plan import read_plan
 from beamrank.storage import files as storage
-from tests.pipelines.runners.test_clusters import class_path
+from benchmarks.hosts import LAUNCHER, POOL_PORT, Host, NoHostsError, Place, Pools, two_hosts
 from tests.pipelines.runners.test_engines import get_engine
 from tests.stores.conftest import reach
 from tests.support.outputs import files_below
 from tests.support.processes import BEAMRANK
-from tests.support.services.clusters import Cluster, flink_cluster, spark_cluster, started
-from tests.support.services.hosts import LAUNCHER, Host, Place, two_hosts
+from tests.support.services.clusters import Cluster, class_path, flink_cluster, spark_cluster
 from tests.support.services.stores import Store, s3
 from tests.support.small_collection import SmallCollection
 
 # One waits for the other.
 pytestmark = [pytest.mark.maven, pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(1500)]
-_PORT = 50000
 # The first report of a scan: rows of a unit are in the shuffle of the join. The first receipt: a
 # shard is scored.
 _MOMENTS = (r"PUT /\S*/tokenize-\w+/scans/", r"PUT /\S*/mono/receipts/")
 
 
-class Losses:
+class Losses(Pools):
     """Crashes the host that first asks the store for something, at each of some moments, and starts
     it again.
     """
@@ -40,44 +36,16 @@ class Losses:
     def __init__(
         self, hosts: tuple[Host, Host], store: Store, folder: Path, stack: ExitStack
     ) -> None:
-        self._hosts, self._store, self._folder, self._stack = (
-            {host.address: host for host in hosts},
-            store,
-            folder,
-            stack,
-        )
-        self._left = list(_MOMENTS)
+        super().__init__(hosts, folder, store.environment, stack)
+        self._hosts, self._left = {host.address: host for host in hosts}, list(_MOMENTS)
         self.cluster: Cluster | None = None
-        self.lost: list[str] = []
-        for host in hosts:
-            self._serve(host)
         store.before = self._look
-
-    def _serve(self, host: Host) -> None:
-        """Starts beamrank's workers on a host."""
-        command = [
-            sys.executable,
-            "-m",
-            "pipelines.runners.workers",
-            "pool",
-            f"--service_port={_PORT}",
-        ]
-        folder = self._folder / f"pool-{host.name}-{len(self.lost)}"
-        self._stack.enter_context(started(command, folder, self._store.environment, host.place))
 
     def _look(self, request: str, asking: str) -> None:
         if self._left and asking in self._hosts and re.match(self._left[0], request):
             self._left.pop(0)
-            host = self._hosts[asking]
-            self.lost.append(host.name)
-            host.crash()
-            threading.Thread(target=self._start, args=(host,)).start()
-
-    def _start(self, host: Host) -> None:
-        host.boot(self._folder / f"boot-{len(self.lost)}")
-        self._serve(host)
-        assert self.cluster is not None
-        self.cluster.join(host.place)
+            assert self.cluster is not None
+            self.lose(self._hosts[asking], self.cluster.join)
 
 
 def _files(output: str) -> dict[str, bytes]:
@@ -96,7 +64,10 @@ def test_cascade_on_two_hosts_survives_the_loss_of_each_host(
     expected = _files(collection.run().plan.output)
     jars = class_path(engine)
     with ExitStack() as stack:
-        hosts = stack.enter_context(two_hosts(tmp_path_factory.getbasetemp()))
+        try:
+            hosts = stack.enter_context(two_hosts(tmp_path_factory.getbasetemp()))
+        except NoHostsError as error:
+            pytest.skip(str(error))
         store = reach(stack.enter_context(s3(LAUNCHER)), monkeypatch)
         # The store of a process keeps what its tests before have left.
         config = collection.upload(f"{store.url}/{engine}")
@@ -109,15 +80,10 @@ def test_cascade_on_two_hosts_survives_the_loss_of_each_host(
             flags = [f"--flink_master={cluster.address}"]
         else:
             cluster = losses.cluster = stack.enter_context(
-                spark_cluster(tmp_path / "cluster", Place(LAUNCHER), places)
+                spark_cluster(tmp_path / "cluster", Place(LAUNCHER), places, jars)
             )
-            executors = f"--job_server_jvm_properties=-Dspark.executor.extraClassPath={jars}"
-            flags = [
-                f"--spark_master_url={cluster.address}",
-                executors,
-                f"--files_to_stage={jars.partition(':')[0]}",
-            ]
-        pool = ["--environment_type=EXTERNAL", f"--environment_config=localhost:{_PORT}"]
+            flags = [f"--spark_master_url={cluster.address}"]
+        pool = ["--environment_type=EXTERNAL", f"--environment_config=localhost:{POOL_PORT}"]
         command = [
             BEAMRANK,
             "run",

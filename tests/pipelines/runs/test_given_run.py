@@ -4,6 +4,7 @@ makes it worse.
 
 import itertools
 import json
+import math
 import random
 import time
 from pathlib import Path
@@ -14,8 +15,10 @@ import pytest
 
 from beamrank.errors import PreflightError
 from beamrank.formats.runs import read_run
-from models.stages.core import worker_paths
+from models.stages.core import open_stages, worker_paths
+from pipelines.console.progress import Bar, ConsoleProgress
 from pipelines.launcher import Launcher
+from pipelines.passes import Passes
 from pipelines.runners import dataflow
 from tests.pipelines.runners.test_engines import get_engine
 from tests.support.processes import TWO_PROCESSES, beamrank, succeed
@@ -131,6 +134,9 @@ def test_job_gives_the_parts_of_the_launcher(many: SmallCollection, monkeypatch)
     expected = _parts(many, "here", *text)
     assert len(expected) == 7
     assert _parts(many, "tables") == expected
+    with monkeypatch.context() as patch:
+        patch.setattr("pipelines.passes._HELD_BYTES", 1)
+        assert _parts(many, "groups", *text) == expected
     monkeypatch.setattr("models.stages.given_run.SMALL_BYTES", 0)
     monkeypatch.setattr("beamrank.formats.run_units.UNIT_BYTES", 1000)
     monkeypatch.setattr("models.stages.given_run.UNIT_BYTES", 3000)
@@ -141,6 +147,32 @@ def test_job_gives_the_parts_of_the_launcher(many: SmallCollection, monkeypatch)
     assert _parts(many, "passes") == expected
     _run(many, "--output", str(many.folder / "share"), "--only", "0/1")
     assert parts(many.folder / "share") == expected
+
+
+def test_launcher_holds_some_rows_of_a_run_at_a_time(tmp_path, monkeypatch) -> None:
+    topics, rows, most = 64, 200_000, 1 << 20
+    made = SmallCollection(tmp_path, DOCS, {f"q{n}": "cats" for n in range(topics)}, shards=32)
+    queries, docs = (
+        [f"{kind}{n % of}" for n in range(rows)] for kind, of in (("q", topics), ("d", rows))
+    )
+    table = pa.table(
+        {"query_id": queries, "doc_id": docs, "score": pa.array([0.5] * rows, pa.float32())}
+    )
+    pq.write_table(table, tmp_path / "run.parquet", row_group_size=10_000)
+    made.keys["candidates"] = {"run": "run.parquet", "k": 5}
+    monkeypatch.setattr("pipelines.passes._HELD_BYTES", most)
+    plan, held, before = made.plan().plan, list[int](), pa.total_allocated_bytes()
+    bar = Bar(
+        ConsoleProgress(quiet=True),
+        "retrieve",
+        lambda *_: held.append(pa.total_allocated_bytes() - before),
+    )
+    record, *_ = plan.stages
+    (stage,) = open_stages([record])
+    open_shards = plan.tasks(record, []), plan.shard_digests(record, [])
+    assert not list(Passes(math.inf, False, bar).jobs(stage, plan, made.config, *open_shards))
+    assert len(held) == 32
+    assert max(held) < 2 * most < table.nbytes
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ session of Flink.
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -21,9 +20,9 @@ import pytest
 from apache_beam.utils.subprocess_server import pick_port
 
 from beamrank.storage.disk_cache import cache_folder, exclusive
-from pipelines.runners.workers import child_command
+from benchmarks.hosts import Place, started
+from pipelines.runners.options import Runner, server_command
 from tests.support.services.environments import wait_for
-from tests.support.services.hosts import Place
 
 HERE = Place()
 # What pip calls the engines' own jars.
@@ -94,10 +93,21 @@ class Cluster:
 
 @contextmanager
 def spark_cluster(
-    folder: Path, manager: Place = HERE, workers: Sequence[Place] = (HERE, HERE)
+    folder: Path,
+    manager: Place = HERE,
+    workers: Sequence[Place] = (HERE, HERE),
+    jars: str = "",
+    memory: str = "1g",
 ) -> Iterator[Cluster]:
     """A master and its workers; `done` counts the applications that had an executor on a worker
     beside the launcher.
+
+    Args:
+        folder: their own.
+        manager: where the master runs.
+        workers: where the workers run, each with one core.
+        jars: the class path of executors, of which a job then sends none.
+        memory: of each worker.
     """
     home = distribution("spark")
     java = ["java", "-Xmx512m", f"-Dspark.worker.timeout={_LOST_SECONDS}", "-cp", f"{home}/jars/*"]
@@ -122,7 +132,7 @@ def spark_cluster(
                 "--cores",
                 "1",
                 "--memory",
-                "1g",
+                memory,
                 "--work-dir",
                 str(used[-1]),
                 "--webui-port",
@@ -138,9 +148,14 @@ def spark_cluster(
         for worker in workers:
             join(worker)
         wait_for(lambda: _read(manager, page, "json/")["aliveworkers"] == len(workers))
+        settings = {"driver.host": manager.address, "executor.memory": memory}
+        files = [f"--files_to_stage={jars.partition(':')[0]}"] if jars else []
+        if jars:
+            settings["executor.extraClassPath"] = jars
+        properties = (f"-Dspark.{name}={value}" for name, value in settings.items())
         yield Cluster(
             master,
-            (f"--job_server_jvm_properties=-Dspark.driver.host={manager.address}",),
+            (*(f"--job_server_jvm_properties={one}" for one in properties), *files),
             lambda: {worker.name: len(list(worker.glob("app-*"))) for worker in used},
             join,
         )
@@ -195,6 +210,14 @@ def flink_cluster(
         yield Cluster(
             f"{manager.address}:{rest}", flags, lambda: _finished_subtasks(manager, rest), join
         )
+
+
+def class_path(engine: str) -> str:
+    """The job server's."""
+    command = server_command(Runner(engine), [])
+    assert command is not None
+    words = command(0, "")
+    return words[words.index("-cp") + 1]
 
 
 def spark_sql(folder: Path, statements: str) -> list[list[str]]:
@@ -274,26 +297,6 @@ def _download(project: str, folder: Path) -> Path:
     with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data")
     return folder / archive.name.removesuffix(".tar.gz") / "deps"
-
-
-@contextmanager
-def started(
-    command: Sequence[str], folder: Path, environment: dict[str, str], place: Place
-) -> Iterator[None]:
-    """A process that ends with the test, and with pytest where that is killed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    java = shutil.which(command[0])
-    assert java is not None
-    tethered = child_command(str(folder / "tmp"), *place.enter, java, *command[1:])
-    (folder / "tmp").mkdir()
-    with (
-        (folder / "log").open("wb") as log,
-        subprocess.Popen(tethered, stdout=log, stderr=log, env=os.environ | environment) as process,
-    ):
-        try:
-            yield
-        finally:
-            process.terminate()
 
 
 def _read(place: Place, port: int, path: str) -> Any:
