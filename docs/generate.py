@@ -14,11 +14,12 @@ from typing import Any, Literal, get_args, get_origin
 import typer.main
 from pydantic.fields import FieldInfo
 
+from beamrank.config.cascade import PLUGINS
 from beamrank.config.run import JobConfig, RunConfig
+from beamrank.config.stages import StageConfig
 from beamrank.section import OneOf, Section, keys
 from contrib.lint.check import TRACKS, Track
 from contrib.lint.registry import CHECKS
-from contrib.listwise.config import ListwiseConfig
 from docs.error_messages import errors
 from docs.hooks import hooks
 from docs.index_text import index_text
@@ -31,7 +32,6 @@ from pipelines.cli import app
 _DOCS = Path(__file__).resolve().parent
 _SHARED_BY = 2
 _UNGROUPED = "Without a section"
-_LIST = re.compile(r"(?:^- `.*\n)+", re.MULTILINE)
 _USUAL = ": The columns or fields, where they do not have the usual names.\n"
 _COMMANDS = """# Command line
 
@@ -141,8 +141,9 @@ def _plain(text: str) -> str:
     )
 
 
-def configuration(name: str, model: type[Section], *, by_section: bool = True) -> str:
-    """The page of a configuration, with its keys from the model, in a list for each section.
+def configuration(name: str, model: type[Section]) -> str:
+    """The page of a configuration, with its keys from the model in a list for each section, for a
+    run also the sections of packages' stages.
 
     Keys of a training that are those of a run are left out.
     """
@@ -155,7 +156,8 @@ def configuration(name: str, model: type[Section], *, by_section: bool = True) -
     # The model's own keys, then those that it shares with others.
     shared = {*JobConfig.model_fields} if issubclass(model, JobConfig) else set()
     ordered = sorted(keys(model), key=lambda each: each[0].partition(".")[0] in shared)
-    rows = {key: _meaning(field) for key, field in ordered}
+    of_stages = list(_stage_keys()) if model is RunConfig else []
+    rows = {key: _meaning(field) for key, field in [*ordered, *of_stages]}
     own = [
         (key, row)
         for key, row in rows.items()
@@ -163,8 +165,7 @@ def configuration(name: str, model: type[Section], *, by_section: bool = True) -
     ]
     sections: dict[str, dict[str, list[str]]] = {"": {}}
     for key, meaning in own:
-        nested = by_section and ("." in key or key == "cascade")
-        section = key.partition(".")[0] if nested else ""
+        section = key.partition(".")[0] if "." in key or key == "cascade" else ""
         usual = ".columns." in key
         items = sections.setdefault(section, {})
         items.setdefault(_USUAL if usual else meaning, []).append(f"`{key}`")
@@ -173,14 +174,18 @@ def configuration(name: str, model: type[Section], *, by_section: bool = True) -
         for items in sections.values()
     ]
     written = "\n".join(
-        f"### {section or _UNGROUPED}\n\n{items}" if by_section else items
+        f"### {section or _UNGROUPED}\n\n{items}"
         for section, items in zip(sections, lists, strict=True)
         if items
     )
-    if by_section:
-        return _between(page, "keys", written)
-    start, heading, rest = page.partition("## Keys\n")
-    return start + heading + _LIST.sub(lambda _: written, rest, count=1)
+    return _between(page, "keys", written)
+
+
+def _stage_keys() -> Iterator[tuple[str, FieldInfo]]:
+    """The keys of the stages that packages bring for `cascade`; others have no section."""
+    for kind, stage in sorted(PLUGINS.importable().items()):
+        if stage.section is not StageConfig:
+            yield from keys(stage.section, f"{kind}.")
 
 
 def _meaning(field: FieldInfo) -> str:
@@ -255,9 +260,6 @@ def generated() -> dict[Path, str]:
     """The text of each generated file."""
     return {
         _DOCS / "reference/configuration.md": configuration("configuration.md", RunConfig),
-        _DOCS / "guide/listwise.md": configuration(
-            "../guide/listwise.md", ListwiseConfig, by_section=False
-        ),
         _DOCS / "reference/training.md": configuration("training.md", TrainConfig),
         _DOCS / "reference/cli.md": command_line(),
         _DOCS / "reference/lint.md": lint(),

@@ -246,7 +246,7 @@ class Launcher:
         """Counts what is not reused, and raises BeamrankError where it is too much."""
         work = self._stages[stage.name]
         count = cache(lambda: sum(work.count(shard_inputs(work, task)) for task in tasks))
-        work.allow(count)
+        work.allow(lambda: self._of_all_shares(count()))
         if most is None:
             return
         self._inferences += count()
@@ -256,6 +256,10 @@ class Launcher:
                 f"inferences up to it, and --max-inferences allows {most:,}. Raise the limit, or "
                 "lower k"
             )
+
+    def _of_all_shares(self, count: int) -> int:
+        """What all processes make that run the plan, if this one makes so many."""
+        return count
 
     @cached_property
     def _reuse(self) -> Reuse:

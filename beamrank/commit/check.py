@@ -129,6 +129,8 @@ def _verify_top(output: str, result: Verification) -> list[StageRecord]:
         if entry.kind is listing.ANSWER and read_answer(storage.join(output, entry.path)) is None:
             again = "delete it: the next run asks again"
             result.findings.append(Finding(entry.path, "the answer is corrupted", again))
+    if kept := sum(entry.kind is listing.ANSWER for entry in entries):
+        result.notes.append(f"kept answers: {kept:,}; `beamrank gc` removes what parts hold")
     result.count([entry.state.size_bytes for entry in entries])
     return list(stages.values())
 

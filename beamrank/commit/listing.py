@@ -70,6 +70,10 @@ class Kind:
 
 PLAN = Kind("plan-{digest}.json")
 POINTER = Kind(CURRENT)
+PROBE = Kind("probe-{digest}.json")
+PROBING = Kind(
+    ".probing-{digest}", unused="left by a process that was killed as it tried the store"
+)
 LAUNCHER = Kind("launcher-{job}-{job}-(?P<machine>[0-9a-f]{{8}})-{digest}.json")
 RETRY = Kind("retry-{digest}.json", "", ("retry", "delete it: only its record is lost"))
 SHARDS = Kind(
@@ -117,7 +121,7 @@ SCAN = Kind(
     unused="a report on a corpus that no plan reads",
     while_idle=True,
 )
-_OF_OUTPUT = (PLAN, POINTER, LAUNCHER, RETRY, SHARDS, MACHINE, REJECT, ANSWER)
+_OF_OUTPUT = (PLAN, POINTER, PROBE, PROBING, LAUNCHER, RETRY, SHARDS, MACHINE, REJECT, ANSWER)
 _OF_STAGE = (PART, RECEIPT, WORKING, OPEN, MANIFEST, NEEDED, TASKS, SCAN)
 
 

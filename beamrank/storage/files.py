@@ -22,7 +22,7 @@ from fsspec.registry import known_implementations
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.storage import local_files, stores
 from beamrank.storage.stores import UnreachableError
-from beamrank.storage.urls import shown_message
+from beamrank.storage.urls import hide_credentials, shown_message
 
 _WEB = ("http://", "https://")
 _READ_AT_ONCE = 64
@@ -144,6 +144,15 @@ def refuse_impossible_path(url: str, error: Exception) -> None:
     if number in (errno.ENAMETOOLONG, errno.ELOOP):
         shown = url if len(url) <= _SHOWN else f"{url[:_SHOWN]}..."
         raise PreflightError(f"cannot use the path {shown}: {os.strerror(number)}") from error
+
+
+def place(url: str) -> list[str]:
+    """What holds a path: the kind of file system, its address, and the bucket."""
+    with located(url) as (filesystem, path):
+        if isinstance(filesystem, LocalFileSystem):
+            return local_files.mount(path)
+        address = hide_credentials(stores.endpoint(filesystem))
+        return [type(filesystem).__name__, address, path.partition("/")[0]]
 
 
 def exists(url: str) -> bool:

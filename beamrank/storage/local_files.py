@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 
 from beamrank.errors import PreflightError
 from beamrank.machine import machine_id
@@ -107,6 +108,18 @@ def _open_special(path: str) -> BinaryIO | None:
             f"{path} is {kind}, to which no file can be written: give the path of a file"
         )
     return None if kind is None else open(path, "wb")
+
+
+def mount(path: str) -> list[str]:
+    """The kind and the device or server of the file system that holds a path."""
+    real = f"{os.path.realpath(path)}/"
+    mounts = [
+        mount
+        for mount in psutil.disk_partitions(all=True)
+        if real.startswith(f"{mount.mountpoint.rstrip('/')}/")
+    ]
+    nearest = max(mounts, key=lambda mount: len(mount.mountpoint))
+    return [nearest.fstype, nearest.device]
 
 
 def temporary_name(base: str) -> str:

@@ -6,7 +6,9 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import fsspec.config
@@ -55,6 +57,8 @@ _NO_ANSWER = {
     *("ClientPayloadError", "HTTPClientError", "ServiceRequestError", "ServiceResponseError"),
     *("TransportError", "Timeout"),
 }
+# Attributes of the file systems of s3fs, gcsfs, adlfs, and of others of fsspec.
+_ENDPOINTS = ("_s3.meta.endpoint_url", "_location", "service_client.primary_hostname", "host")
 _STATUSES = ("status", "status_code", "code")
 _NOT_ASKED = {"OfflineModeIsEnabled"}
 # The compressions that a store or a client unpacks without being asked, by Content-Encoding.
@@ -168,6 +172,14 @@ def _answers(error: BaseException | None) -> Iterator[tuple[str, Mapping[str, st
         if str(error).startswith("Forbidden: "):
             yield "403", {}
         error = error.__cause__ or error.__context__
+
+
+def endpoint(filesystem: Any) -> str:
+    """Where the library of a store sends its requests; empty where it does not tell."""
+    for name in _ENDPOINTS:
+        with suppress(AttributeError):
+            return str(attrgetter(name)(filesystem))
+    return ""
 
 
 def refuse_unpacked(url: str, details: Mapping[str, Any]) -> None:

@@ -187,7 +187,7 @@ class Mining:
     def decided_by(self) -> dict[str, Any]:
         """The settings that decide each part, as JSON can hold them."""
         source = {
-            "version": 2,
+            "version": 3,
             "plan": self.runs.plan.digest,
             "stage": self.stage,
             "manifest": self.runs.manifests[self.stage].digest,

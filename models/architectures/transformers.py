@@ -5,6 +5,7 @@ encoder here.
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, product
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-from transformers.utils.logging import disable_progress_bar
+from transformers.utils import logging
 
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import TEXT_COUNTS, InputTemplate
@@ -183,11 +184,27 @@ def load_model(
     dtype: torch.dtype,
 ) -> Any:
     """The model of transformers with its weights."""
-    disable_progress_bar()  # type: ignore[no-untyped-call]
     described = AutoConfig.for_model(**config)
-    return find_class(described).from_pretrained(
-        None, config=described, state_dict=dict(weights), dtype=dtype, attn_implementation="eager"
-    )
+    with without_bars():
+        return find_class(described).from_pretrained(
+            None,
+            config=described,
+            state_dict=dict(weights),
+            dtype=dtype,
+            attn_implementation="eager",
+        )
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Keeps the bars of transformers off the terminal."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def checked_tensors(skeleton: Any, files: ModelFiles) -> dict[str, tuple[int, ...]]:

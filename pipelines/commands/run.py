@@ -87,7 +87,9 @@ def plan(
     )
     if estimated.resumes:
         print("remaining work, after earlier runs into this output:")
-    print_table(["stage", "shards", "inferences", "seconds, one worker"], _rows(estimated))
+    asks = any(stage.least_requests is not None for stage in estimated.stages)
+    amount = "inferences, requests" if asks else "inferences"
+    print_table(["stage", "shards", amount, "seconds, one worker"], _rows(estimated))
     for line in _words(estimated):
         write_line(line)
 
@@ -99,7 +101,12 @@ def _rows(estimated: "Estimate") -> Iterator[list[str]]:
             if estimated.resumes
             else f"{estimated.shards:,}"
         )
-        yield [stage.stage, shards, f"{stage.remaining_inferences:,}", _seconds([stage])]
+        most, least = f"{stage.remaining_inferences:,}", stage.least_requests
+        if least is not None:
+            most = (
+                f"{'' if least == stage.remaining_inferences else f'{least:,} to '}{most} requests"
+            )
+        yield [stage.stage, shards, most, _seconds([stage])]
     inferences = sum(stage.remaining_inferences for stage in estimated.stages)
     yield ["all", "", f"{inferences:,}", _seconds(estimated.stages)]
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from beamrank.commit.listing import RUNS
 from beamrank.commit.plan import Plan, Rejected
+from beamrank.commit.probe import check_store
 from beamrank.commit.shards import cut_shards, first_topics
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
@@ -233,12 +234,13 @@ def check_apart(config: RunConfig) -> None:
 
 
 def check_writable(output: str) -> None:
-    """Raises PreflightError where files cannot be written into an output."""
+    """Raises PreflightError where files cannot be written into an output, or would be lost."""
     probe = storage.join(output, temporary_name("writable"))
     try:
         storage.check_folder(output)
         storage.publish(probe, b"")
         storage.remove(probe)
+        check_store(output)
     except UnreachableError as error:
         raise PreflightError(f"cannot write to the output {output}: {error}") from error
     except (OSError, ValueError) as error:

@@ -7,6 +7,7 @@ import fsspec
 import pytest
 
 from tests.support.services.stores import STORES, Store
+from tests.support.tiers import slow_but
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +41,7 @@ def store(
     return reach(started[request.param], monkeypatch)
 
 
-@pytest.fixture(params=["s3", "gcs", pytest.param("fake-gcs-server", marks=pytest.mark.slow)])
+@pytest.fixture(params=slow_but(2, STORES))
 def any_store(
     request: pytest.FixtureRequest, started: dict[str, Store], monkeypatch: pytest.MonkeyPatch
 ) -> Store:

@@ -190,6 +190,7 @@ def test_depths_that_figure_4_cannot_have_are_refused(output, arguments, code, m
     assert re.search(message, done.stderr)
 
 
+@pytest.mark.slow
 def test_score_missing_takes_one_run_with_a_duo(collection, output, tmp_path):
     done = beamrank_here("report", output, output, "--score-missing")
     assert done.returncode == 2

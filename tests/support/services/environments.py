@@ -81,8 +81,24 @@ def fake_gcs_server() -> Path:
     return _made("fake-gcs-server", build) / "fake-gcs-server"
 
 
+def azurite() -> Path:
+    """Azure's own emulator of Blob Storage: the one on PATH, or one that npm installs."""
+    if found := shutil.which("azurite-blob"):
+        return Path(found)
+    if shutil.which("npm") is None:
+        pytest.skip("azurite-blob is not on PATH, and there is no npm to install it")
+
+    def install(folder: Path) -> None:
+        # The install scripts of its dependencies only ask for money.
+        quiet = ["--silent", "--no-audit", "--no-fund", "--ignore-scripts"]
+        _run(["npm", "install", *quiet, "--prefix", str(folder), "azurite@3.37.0"])
+
+    return _made("azurite", install) / "node_modules/.bin/azurite-blob"
+
+
 ENVIRONMENTS: tuple[Callable[[], Path], ...] = (
     fake_gcs_server,
+    azurite,
     tensorflow_python,
     airflow_python,
     atheris_packages,

@@ -2,6 +2,7 @@
 down.
 """
 
+import base64
 import io
 import json
 import logging
@@ -11,7 +12,7 @@ import subprocess
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import HTTPServer
@@ -75,9 +76,15 @@ def _store(protocol: str, endpoint: str, requests: list[str]) -> Store:
 
 
 @contextmanager
-def s3(address: str = "127.0.0.1") -> Iterator[Store]:
+def s3(
+    address: str = "127.0.0.1", around: Callable[[Any], Any] = lambda store: store
+) -> Iterator[Store]:
     """moto's server, which enforces If-None-Match. It is asked one thing at a time: a store decides
     who was first.
+
+    Args:
+        address: where it listens.
+        around: one of `careless_stores`, which is put before it.
     """
     moto = pytest.importorskip(
         "moto.server", reason="the S3 store is moto's: pip install 'beamrank[dev]'"
@@ -99,7 +106,7 @@ def s3(address: str = "127.0.0.1") -> Iterator[Store]:
             return application(environ, respond)
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = make_server(address, 0, told, threaded=True)
+    server = make_server(address, 0, around(told), threaded=True)
     store.endpoint = store.environment["AWS_ENDPOINT_URL"] = (
         f"http://{address}:{server.server_port}"
     )
@@ -109,9 +116,9 @@ def s3(address: str = "127.0.0.1") -> Iterator[Store]:
 
 
 @contextmanager
-def gcs() -> Iterator[Store]:
+def gcs(heeds_conditions: bool = True) -> Iterator[Store]:
     """gcp-storage-emulator. It ignores ifGenerationMatch, so its storage is told to heed it, as
-    Google's does.
+    Google's does; or not.
     """
     emulator: Any = pytest.importorskip(
         "gcp_storage_emulator.server",
@@ -163,7 +170,7 @@ def gcs() -> Iterator[Store]:
             parsed = bool(super().parse_request())
             if parsed:
                 requests.append(f"{self.command} {self.path}")
-                self.storage.create_only = "ifGenerationMatch=0" in self.path
+                self.storage.create_only = heeds_conditions and "ifGenerationMatch=0" in self.path
                 if "uploadType=multipart" in self.path:
                     self._end_lines_with_both()
             return parsed
@@ -191,9 +198,7 @@ def gcs() -> Iterator[Store]:
 def fake_gcs_server() -> Iterator[Store]:
     """fsouza's fake-gcs-server, which honours ifGenerationMatch itself."""
     program = str(environments.fake_gcs_server())
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = _free_port()
     endpoint = f"http://127.0.0.1:{port}"
     flags = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"]
     command = [program, *flags, "-external-url", endpoint, "-log-level", "error"]
@@ -207,7 +212,50 @@ def fake_gcs_server() -> Iterator[Store]:
             process.terminate()
 
 
-STORES = {"s3": s3, "gcs": gcs, "fake-gcs-server": fake_gcs_server}
+@contextmanager
+def azure() -> Iterator[Store]:
+    """Azure's own emulator, Azurite."""
+    blobs: Any = pytest.importorskip(
+        "azure.storage.blob", reason="az:// is read by adlfs: pip install 'beamrank[azure]'"
+    )
+    program, port = str(environments.azurite()), _free_port()
+    endpoint = f"http://127.0.0.1:{port}/tests"
+    # The library asks for a version of the protocol that it does not know.
+    flags = ["--blobPort", str(port), "--inMemoryPersistence", "--silent", "--disableTelemetry"]
+    command = [program, *flags, "--skipApiVersionCheck"]
+    key = base64.b64encode(b"a key of the tests").decode()
+    account = f"AccountName=tests;AccountKey={key};BlobEndpoint={endpoint}"
+    environment = {"AZURE_STORAGE_CONNECTION_STRING": f"DefaultEndpointsProtocol=http;{account}"}
+    accounts = {"AZURITE_ACCOUNTS": f"tests:{key}"}
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, env={**os.environ, **accounts}, stdout=quiet) as process:
+        try:
+            environments.wait_for(lambda: _answers(port))
+            connection = environment["AZURE_STORAGE_CONNECTION_STRING"]
+            with blobs.BlobServiceClient.from_connection_string(connection) as client:
+                client.create_container(BUCKET)
+            yield Store(f"az://{BUCKET}", endpoint, environment)
+        finally:
+            process.terminate()
+
+
+def _answers(port: int) -> bool:
+    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+STORES: dict[str, Callable[[], AbstractContextManager[Store]]] = {
+    "s3": s3,
+    "gcs": gcs,
+    "fake-gcs-server": fake_gcs_server,
+    "azure": azure,
+}
 
 
 @contextmanager
