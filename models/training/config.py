@@ -269,7 +269,7 @@ class TrainConfig(Section):
     """
     labels: Literal[1, 2] | None = None
     """Logits of the head; default: as many as the trained head of `start` has, without one 2.
-    Another number than its head has makes the head new."""
+    If this differs from its head, the head is new."""
     weights: Literal["float32", "float16"] = "float32"
     """The dtype that is written; `float16` needs half the space."""
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
