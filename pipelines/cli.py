@@ -156,7 +156,8 @@ class LazyGroup(TyperGroup):
         panels: dict[str, dict[str, str]] = {panel: {} for panel in _OURS}
         for name, command in self.commands.items():
             text = command.get_short_help_str(limit)
-            panels.setdefault(command.rich_help_panel or _OTHERS, {})[name] = text
+            panel = getattr(command, "rich_help_panel", None) or _OTHERS
+            panels.setdefault(panel, {})[name] = text
         return {panel: commands for panel, commands in panels.items() if commands}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:

@@ -323,18 +323,18 @@ class TransformersScorer(nn.Module, ABC):
     def logits(self, ids: Tensor, types: Tensor) -> Tensor:
         """int64[b, n] ids and token types -> float32[b, 1 or 2]."""
 
-    def forward(self, rows: TokenRows) -> Tensor:
-        """Scores the inputs of a batch: float32[b]."""
-        return torch.cat([self._score(group, rows) for group in rows.groups])
+    def forward(self, rows: TokenRows, **given: Any) -> Tensor:
+        """Scores the inputs of a batch: float32[b]; `given` is of the subclass's `logits`."""
+        return torch.cat([self._score(group, rows, given) for group in rows.groups])
 
-    def _score(self, group: Group, rows: TokenRows) -> Tensor:
+    def _score(self, group: Group, rows: TokenRows, given: Mapping[str, Any]) -> Tensor:
         """Log-odds of inputs of one length; on a CPU one at a time, because a sum may round by its
         place in a batch.
         """
         ids, types = (group.split(array).long() for array in (rows.token_ids, rows.token_types))
         size = 1 if rows.token_ids.device.type == "cpu" else group.count
         chunks = zip(torch.split(ids, size), torch.split(types, size), strict=True)
-        logits = torch.cat([self.logits(*chunk) for chunk in chunks])
+        logits = torch.cat([self.logits(*chunk, **given) for chunk in chunks])
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0]
 
 

@@ -22,6 +22,7 @@ from rich.text import Text
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.status import Pace
 from beamrank.logs import EventFormatter, is_event
+from beamrank.notes import Progress
 from beamrank.storage.urls import printable, shown_message
 
 _LINE_SECONDS = 30.0
@@ -105,13 +106,14 @@ class Bar:
 
     def __init__(
         self,
-        console: "ConsoleProgress",
+        console: Progress,
         name: str,
         show: Callable[[str, int, int | None], None],
+        on_update: Callable[[], object] = lambda: None,
     ) -> None:
         self.meter = Meter()
         self.note, self.warn = console.note, console.warn
-        self._name, self._show, self._on_update = name, show, console.on_update
+        self._name, self._show, self._on_update = name, show, on_update
 
     def update(self, done: int, total: int | None, unit: str) -> None:
         """Shows how much of the task is done."""
@@ -163,7 +165,7 @@ class ConsoleProgress:
                 yield bar
             return
         self._next_line = time.monotonic() + _LINE_SECONDS
-        yield Bar(self, name, lambda line, *_: self._line(line))
+        yield Bar(self, name, lambda line, *_: self._line(line), self.on_update)
 
     @contextmanager
     def _drawn(self, name: str) -> Iterator[Bar]:
@@ -177,7 +179,7 @@ class ConsoleProgress:
             def show(line: str, done: int, total: int | None) -> None:
                 rich.update(task, description=line, completed=done, total=total)
 
-            yield Bar(self, name, show)
+            yield Bar(self, name, show, self.on_update)
 
     @contextmanager
     def events(self) -> Iterator[None]:
