@@ -30,6 +30,7 @@ from beamrank.logs import log_context
 from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.urls import hide_credentials
+from beamrank.system import system
 from models.stages.attempt import inputs_done, shard_inputs
 from models.stages.core import open_stages
 from pipelines.console.progress import (
@@ -167,10 +168,10 @@ class Launcher:
         inputs = [manifests[name] for name in record.inputs]
         tasks: Sequence[ShardTask] = self.plan.tasks(record, inputs)
         total, last = len(write.folders) * len(tasks), self.plan.folder(record.inputs[-1])
-        digests = manifests[record.inputs[-1]].shard_digests
+        digests, find_open = manifests[record.inputs[-1]].shard_digests, write.open_since()
 
         def progress() -> int:
-            done = total - sum(len(folder.missing()) for folder in write.folders)
+            done = total - sum(map(len, find_open()))
             bar.update(done, total, "parts")
             return done
 
@@ -183,7 +184,8 @@ class Launcher:
                     run(tasks)
                     break
                 except WorkerLostError as error:
-                    tasks = self._retried(RUNS, error, tasks, write.done())
+                    done = set(range(len(self.plan.shards))).difference(*find_open())
+                    tasks = self._retried(RUNS, error, tasks, done)
         last.sweep(digests)
 
     def _digests(self, stage: StageRecord) -> tuple[dict[int, str], list[Receipts]]:
@@ -290,7 +292,7 @@ class Launcher:
                 "resume"
             ) from error
         self._attempt += 1
-        Retry(self.plan.digest, stage, hide_credentials(str(error)), time.time()).publish(
+        Retry(self.plan.digest, stage, hide_credentials(str(error)), system.time()).publish(
             self.plan.output
         )
 

@@ -1,7 +1,6 @@
 """The progress of a plan and the attempts at a shard, read from plan and receipts only."""
 
 import re
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from beamrank.commit.stage import StageRecord
 from beamrank.commit.working import LeftOpen, Working
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Document, Seconds, sha256
+from beamrank.system import system
 
 # A stage without activity for longer was stopped and resumed.
 _PAUSE_SECONDS = 60.0
@@ -166,7 +166,7 @@ def read_status(
     """The status of every stage, in order; `now` is in seconds since 1970, by default the
     clock's.
     """
-    now = time.time() if now is None else now
+    now = system.time() if now is None else now
     receipts = read_receipts(plan) if receipts is None else receipts
     retries = _read_retries(plan)
     return [_stage_status(plan, stage, receipts, retries, now) for stage in plan.stages]
