@@ -142,8 +142,8 @@ def _plain(text: str) -> str:
 
 
 def configuration(name: str, model: type[Section]) -> str:
-    """The page of a configuration, with its keys from the model, in a list for each section; for a
-    run also those of packages' stages.
+    """The page of a configuration, with its keys from the model in a list for each section, for a
+    run also the sections of packages' stages.
 
     Keys of a training that are those of a run are left out.
     """
@@ -165,8 +165,7 @@ def configuration(name: str, model: type[Section]) -> str:
     ]
     sections: dict[str, dict[str, list[str]]] = {"": {}}
     for key, meaning in own:
-        nested = "." in key or key == "cascade"
-        section = key.partition(".")[0] if nested else ""
+        section = key.partition(".")[0] if "." in key or key == "cascade" else ""
         usual = ".columns." in key
         items = sections.setdefault(section, {})
         items.setdefault(_USUAL if usual else meaning, []).append(f"`{key}`")

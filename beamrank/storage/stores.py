@@ -130,9 +130,7 @@ def _status(error: BaseException) -> str:
 def missing_library(url: str, error: ImportError) -> PreflightError:
     """The error of a protocol whose library is not installed."""
     extra = _EXTRAS.get(url.partition("://")[0])
-    remedy = (
-        f"pip install 'beamrank[{extra}]', on the workers too" if extra else "install what it names"
-    )
+    remedy = f"pip install '.[{extra}]', on the workers too" if extra else "install what it names"
     return PreflightError(f"cannot read or write {url}: {error}. To do so, {remedy}")
 
 

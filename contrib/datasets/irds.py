@@ -42,7 +42,7 @@ def fetch_part(
         import ir_datasets
     except ImportError as error:
         raise PreflightError(
-            f"irds:{name} needs the package ir_datasets: pip install 'beamrank[irds]'"
+            f"irds:{name} needs the package ir_datasets: pip install '.[irds]'"
         ) from error
     try:
         dataset = ir_datasets.load(name)

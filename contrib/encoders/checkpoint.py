@@ -111,7 +111,7 @@ def libraries() -> dict[str, str]:
     if int(found[names[0]].partition(".")[0]) < 6:
         raise PreflightError(
             "encoders need the package sentence-transformers, 6 or later, here and on workers: "
-            "pip install 'beamrank[encoders]'"
+            "pip install '.[encoders]'"
         )
     return found
 

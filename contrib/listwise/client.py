@@ -115,8 +115,7 @@ class Server:
     def __init__(self, access: Access, first_wait_seconds: float = _FIRST_WAIT_SECONDS) -> None:
         if find_spec("httpx") is None:
             raise PreflightError(
-                "`endpoint` needs the package httpx: pip install 'beamrank[listwise]', on the "
-                "workers too"
+                "`endpoint` needs the package httpx: pip install '.[listwise]', on the workers too"
             )
         import httpx
 

@@ -21,7 +21,7 @@ class KeyConfig(Section):
     """Where the key of a server is."""
 
     env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-    """The environment variable of each worker that holds it."""
+    """The environment variable that holds the server's key, on each worker."""
 
 
 class TemplateConfig(Section):
@@ -29,8 +29,8 @@ class TemplateConfig(Section):
 
     short = "path"
     path: Path = ""
-    """Its file, in UTF-8, with the places `{docs}`, `{query}` and, as often as you like, `{num}`. A
-    line `---` ends the system message.
+    """The file of the prompt, in UTF-8, with the places `{docs}`, `{query}` and, as often as you
+    like, `{num}`. A line `---` ends the system message.
     """
     text: str = Field("", repr=False)
     """What the file holds."""
@@ -54,45 +54,48 @@ class ListwiseConfig(StageConfig):
     """A language model that orders docs in lists."""
 
     k: Positive = 20
-    """Candidates that it orders, at most."""
+    """How many candidates per query are ordered, at most."""
     window: Annotated[int, Field(ge=2, le=1000)] = 20
-    """Docs of a request, at most."""
+    """How many docs a request has, at most."""
     stride: Positive = 10
-    """With `sliding`: by how many docs a window is above the one before."""
+    """By how many docs each window of `sliding` is above the window before."""
     order: Literal["sliding", "blocks"] = "sliding"
-    """`sliding`: windows from the end to the front, one after another; `blocks`: each pair of
-    groups of `window` / 2 docs once, side by side, and Borda's count.
+    """Which windows are asked for. `sliding` goes from the end to the front, one window after
+    another. `blocks` shows each pair of groups of `window` / 2 docs once, side by side, and adds
+    Borda's count.
     """
     endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[^/]")] | None = None
-    """A server of OpenAI's chat completions, up to `/chat/completions`."""
+    """The URL of a server of OpenAI's chat completions, up to `/chat/completions`."""
     model: str = ""
-    """The model's name there."""
+    """The name of the model at the server."""
     checkpoint: CheckpointName | None = None
-    """In place of `endpoint`: a causal language model that workers load, as a Hugging Face id, a
+    """A causal language model that workers load in place of `endpoint`, as a Hugging Face id, a
     folder or its URL.
     """
     answer: Literal["text", "logits"] = "text"
-    """Of a checkpoint: it writes the order, or the logits of identifiers as its first token give
-    it.
+    """How a checkpoint answers: it writes the order as `text`, or the `logits` of identifiers as
+    its first token give the order.
     """
     key: KeyConfig | None = None
     """Where the server's key is; only for https, or for this machine."""
     template: TemplateConfig | None = None
     """A file with the prompt; by default RankZephyr's."""
     identity: str = ""
-    """What else decides answers, such as the server's version: another text makes another stage."""
+    """What else decides answers, such as the server's version. Another text makes another stage."""
     doc_words: Positive = 300
-    """Words of a doc in a request, after `input.max_text_bytes`."""
+    """How many words of a doc a request has, at most, after `input.max_text_bytes`."""
     max_answer_tokens: Positive = 300
-    """Tokens of an answer, at most."""
+    """How many tokens an answer has, at most."""
     requests_at_once: _AtOnce = 8
-    """Of a process, for all its shards."""
+    """How many requests a process has open at once, for all its shards."""
     requests_per_minute: Positive | None = None
-    """Of a process, at most."""
+    """How many requests a process sends in a minute, at most."""
     timeout_seconds: _Seconds = 120.0
-    """For an answer."""
+    """How long a process waits for an answer."""
     max_requests: Positive | None = None
-    """The most requests of a run, after reuse; a server elsewhere needs it, or a `yes`."""
+    """How many requests a run sends, at most, after reuse. A server elsewhere needs this key, or a
+    `yes`.
+    """
     max_unparsed: _Share = 0.05
     """The most windows whose answers name no doc, as a share."""
 

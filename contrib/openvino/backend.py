@@ -45,7 +45,7 @@ class OpenvinoBackend:
         if find_spec("openvino") is None:
             raise PreflightError(
                 "backend is openvino, and the package openvino is not installed: pip install "
-                "'beamrank[openvino]'"
+                "'.[openvino]'"
             )
         resolve_device("cpu" if device == "auto" else device)
         computed = resolve_dtype(dtype, "cpu")

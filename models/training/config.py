@@ -55,14 +55,15 @@ class DataConfig(Section):
     """
 
     triples: Path | None = None
-    """Triples, in place of `data.qrels` and `data.run`: a file, a folder or a glob. Triples of ids
-    need `data.corpus` and `data.topics`, triples of texts neither."""
+    """A file, a folder or a glob with triples, in place of `data.qrels` and `data.run`. Triples of
+    ids need `data.corpus` and `data.topics`; triples of texts need neither.
+    """
     corpus: CorpusConfig | None = None
     topics: TopicsConfig | None = None
     qrels: QrelsConfig | None = None
     """The positives."""
     run: Path | None = None
-    """The candidates: a TREC or MS MARCO run."""
+    """A TREC or MS MARCO run with the candidates."""
     teacher: Path | None = None
     """A TREC run with a teacher's scores of the docs, for the objectives that distil."""
     min_relevance: Positive = 1
@@ -90,13 +91,15 @@ class SamplingConfig(Section):
     """How groups are drawn from the candidates of a run."""
 
     mode: Literal["balanced", "triplets", "natural"] = "balanced"
-    """`balanced`: each positive once per epoch, with `sampling.negatives` other candidates, drawn
-    again each time. `triplets`: each of a topic's m positives with n/m of its n negatives, always
-    the same, at most `sampling.negatives` of them. `natural`: each candidate by itself, relevant or
-    not (`pointwise` only)."""
+    """How groups are made. `balanced` takes each positive once per epoch, with `sampling.negatives`
+    other candidates, drawn again each time. `triplets` takes each of a topic's m positives with n/m
+    of its n negatives, always the same, at most `sampling.negatives` of them. `natural` takes each
+    candidate by itself, relevant or not (`pointwise` only).
+    """
     negatives: Positive | None = None
-    """See `sampling.mode`; default: 1, with `triplets` all. A topic with fewer in the run has them
-    several times in a group."""
+    """How many negatives `sampling.mode` takes; by default 1, with `triplets` all. If a topic has
+    fewer in the run, a group holds them several times.
+    """
     ranks: tuple[Positive, Positive] = (1, 1000)
     """The first and the last rank of the run that candidates are drawn from."""
 
@@ -116,30 +119,33 @@ class OptimizerConfig(Section):
     """How the weights are updated."""
 
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 3e-6
-    """The peak."""
+    """The learning rate after the warm-up, from which it decays."""
     warmup_steps: Annotated[int, Field(ge=0)] | None = None
-    """Give this or `optimizer.warmup_share`; default: no warm-up."""
+    """How many steps the warm-up has; give this key or `optimizer.warmup_share`. By default there
+    is no warm-up.
+    """
     warmup_share: Share | None = None
-    """The share of all steps."""
+    """The share of all steps that the warm-up has."""
     steps: Positive | None = None
-    """The length of the training: give this or `optimizer.epochs`. Of triples only as many are read
-    as the steps need; packed passages need steps."""
+    """How many steps the training has; give this key or `optimizer.epochs`. A training reads only
+    as many triples as its steps need. Packed passages need steps.
+    """
     epochs: Above0 | None = None
-    """Passes over the positives."""
+    """How often the training passes over the positives."""
     batch_size: Positive = 32
-    """Inputs of the model in a step, over all processes."""
+    """How many inputs of the model a step has, over all processes."""
     accumulation: Positive = 1
-    """Micro-batches into which a process divides its part of a step."""
+    """Into how many micro-batches a process divides its part of a step."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    """Biases and LayerNorm do not decay."""
+    """The decay of the weights, except biases and LayerNorm."""
     clip_norm: Above0 = 1.0
     """The largest norm of the gradient."""
     dropout: Share = 0.1
-    """In every layer."""
+    """The dropout in every layer."""
     train_word_embeddings: bool = True
     """Whether word embeddings are trained."""
     gradient_checkpointing: bool = False
-    """Compute activations twice, to store fewer."""
+    """Whether activations are computed twice, so that fewer are stored."""
 
     @model_validator(mode="after")
     def _check_length(self) -> Self:
@@ -161,14 +167,16 @@ class DevConfig(Section):
     corpus: CorpusConfig | None = None
     """Its docs; default: `data.corpus`."""
     k: Positive | None = None
-    """Candidates that are re-ranked; default: 100, for duo 10."""
+    """How many candidates are re-ranked; by default 100, for duo 10."""
     max_topics: Positive | None = None
-    """Only the first so many judged topics that the run has, in the order of `dev.topics`."""
+    """How many judged topics of the run are measured, in the order of `dev.topics`; by default all.
+    """
     measure: str = "RR@10"
-    """One measure over the judged topics, by its name in ir_measures or trec_eval; none that counts
-    docs or judgments."""
+    """The measure over the judged topics, by its name in ir_measures or trec_eval; a measure that
+    counts docs or judgments is refused.
+    """
     every_steps: Positive = 1000
-    """Steps between measurements; there is one more at the end."""
+    """How many steps lie between measurements; one more follows at the end."""
 
 
 class FoldsConfig(Section):
@@ -177,7 +185,7 @@ class FoldsConfig(Section):
     count: Annotated[int, Field(ge=2)] = 5
     """The number of folds."""
     held_out: Annotated[int, Field(ge=0)]
-    """The fold, from 0, whose topics are the dev set's, and are not trained on."""
+    """The fold, from 0, whose topics are the dev set; the training does not see them."""
 
     @model_validator(mode="after")
     def _check_fold(self) -> Self:
@@ -196,9 +204,9 @@ class CardConfig(Section):
     """For the model card."""
 
     licence: str | None = None
-    """Of the model: an SPDX name."""
+    """The licence of the model, an SPDX name."""
     language: str | None = None
-    """Of its texts: a code such as `en`."""
+    """The language of the texts, a code such as `en`."""
     data: tuple[str, ...] = ()
     """A line for each data set, with its licence."""
 
@@ -209,7 +217,7 @@ class ChunksConfig(Section):
     """
 
     count: Annotated[int, Field(ge=2, le=512)]
-    """Chunks of a passage; without `chunks` a passage is one input."""
+    """How many chunks a passage has; without `chunks` a passage is one input."""
     pooling: Literal["attention", "max"] = "attention"
     """How the vectors of the chunks become one."""
     attention_size: Annotated[int, Field(ge=1, le=1 << 24)] = 192
@@ -239,24 +247,25 @@ class TrainConfig(Section):
     """Everything that a training needs to know."""
 
     recipe: str | None = None
-    """One of the table above."""
+    """A recipe of the table above."""
     start: CheckpointName
     """The initial model: a Hugging Face id, a folder or its URL. A head with as many logits as
     `labels` is kept; otherwise it is new. `embedded:mono` has constructed weights; training all of
     them was not tried.
     """
     random_weights: bool = False
-    """Read only config.json and the tokenizer of `start`, and draw the weights as BERT's
-    pre-training does.
+    """Whether only config.json and the tokenizer of `start` are read, and weights are drawn as in
+    BERT's pre-training.
     """
     data: DataConfig
     objective: dict[str, Above0] = Field(default_factory=dict)
-    """A name, or names with weights; default: the recipe's, or else `pointwise`, for duo
-    `pairwise`, for tcp `masked_words`."""
+    """A name, or names with weights; by default the recipe's, or else `pointwise`, for duo
+    `pairwise`, for tcp `masked_words`.
+    """
     temperature: Above0 = 1.0
     """The factor of the teacher's scores."""
     margin: Above0 = 0.2
-    """Of `bertlets`."""
+    """The margin of `bertlets`."""
     sampling: SamplingConfig = SamplingConfig()
     optimizer: OptimizerConfig
     input: InputConfig = InputConfig()
@@ -264,27 +273,32 @@ class TrainConfig(Section):
     dev: DevConfig | None = None
     folds: FoldsConfig | None = None
     pack: bool = True
-    """tcp: several passages to an input, as many as fit; with `false` each passage is an input of
+    """Whether an input of tcp has as many passages as fit. With `false` each passage is an input of
     its own.
     """
     labels: Literal[1, 2] | None = None
-    """Logits of the head; default: as many as the trained head of `start` has, without one 2.
-    Another number than its head has makes the head new."""
+    """How many logits the head has; by default as many as the trained head of `start`, or else 2.
+    If `labels` differs from the head of `start`, a new head is initialized.
+    """
     weights: Literal["float32", "float16"] = "float32"
-    """The dtype that is written; `float16` needs half the space."""
+    """The number format in which weights are written; `float16` needs half the space."""
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
     """Determines the new head, the order, the negatives and the dropout."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model is trained."""
     dtype: Literal["auto", "float32", "bfloat16"] = "float32"
-    """`bfloat16` is autocast: weights and loss stay float32. `auto` is bfloat16 on a GPU."""
+    """The number format of the computation. With `bfloat16` (autocast) weights and loss stay
+    float32. `auto` is bfloat16 on a GPU.
+    """
     threads: Positive | None = None
-    """Threads of a process; default: torch's own."""
+    """How many threads a process has; by default as many as torch chooses."""
     save_minutes: Above0 = 10.0
-    """Minutes between two states."""
+    """How many minutes lie between two states."""
     report_to: tuple[str, ...] = ()
-    """Trackers that receive each step's loss and learning rate and the dev measure: names of
-    transformers, such as `tensorboard`, `wandb` or `mlflow`, whose packages are installed."""
+    """Trackers that receive each step's loss, gradient norm and learning rate, and the dev measure.
+    They have transformers' names, such as `tensorboard`, `wandb` or `mlflow`, and their packages
+    must be installed.
+    """
     card: CardConfig = CardConfig()
     output: Path
     """A local folder."""

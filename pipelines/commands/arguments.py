@@ -80,7 +80,7 @@ Exclude = Annotated[
 MaxBadRows = Annotated[
     int,
     option(
-        "Leave out, and count, up to N rows of each file that cannot be used; more are an error.",
+        "Leave out, and count, up to N rows of each input that cannot be used; more are an error.",
         min=0,
         metavar="N",
     ),

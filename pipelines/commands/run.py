@@ -149,8 +149,8 @@ def _words(estimated: "Estimate") -> Iterator[str]:
             )
     if any(stage.remaining_seconds is None for stage in unfinished):
         yield (
-            "seconds are known from 3 receipts of each stage on: run with topics.limit, and plan "
-            "again into the same output, or with --reuse"
+            "seconds are unknown until each stage has 3 receipts: run a trial with topics.limit "
+            "into the same output (or name it with --reuse), and plan again"
         )
     if "tokenize" in names:
         free = (

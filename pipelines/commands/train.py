@@ -95,9 +95,7 @@ def train(
     Several GPUs: torchrun --nproc-per-node 4 --no-python beamrank train mono config.yaml
     """
     if missing := [name for name in ("accelerate", "datasets") if find_spec(name) is None]:
-        raise PreflightError(
-            f"training needs {' and '.join(missing)}: pip install 'beamrank[train]'"
-        )
+        raise PreflightError(f"training needs {' and '.join(missing)}: pip install '.[train]'")
     from models.training.config import fold_configs, load_train_config
     from models.training.dev import POOLED, POOLED_GIVEN, rank_held_out, write_pooled
     from models.training.session import Session, join_processes, plan_training

@@ -117,7 +117,7 @@ def check_flags(
     except importlib.metadata.PackageNotFoundError as error:
         raise PreflightError(
             "--runner dataflow needs Google's client libraries: install beamrank with its extra, "
-            "pip install 'beamrank[gcp]'"
+            "pip install '.[gcp]'"
         ) from error
     options = PipelineOptions(list(flags)).get_all_options()
     missing = [f"--{name}" for name in ("project", "region", "temp_location") if not options[name]]

@@ -275,7 +275,8 @@ def _sections(page: Path) -> set[str]:
 
 def test_pages_have_at_most_36500_words() -> None:
     pages = {ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")}
-    written = ("reference/cli", "reference/errors", "reference/python", "internals/hooks")
+    names = ("cli", "errors", "python", "stages")
+    written = ("internals/hooks", *(f"reference/{name}" for name in names))
     pages -= {ROOT / f"docs/{page}.md" for page in written}
     parts = re.compile("<!-- (.*), written by make docs -->.*?<!-- end of \\1 -->", re.DOTALL)
     texts = (parts.sub("", page.read_text(encoding="utf-8")) for page in pages)

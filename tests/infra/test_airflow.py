@@ -64,7 +64,7 @@ def test_dag_task_launches_the_template(dag, stage):
 def test_dag_requests_are_messages_of_googles_api(dag):
     dataflow = pytest.importorskip(
         "google.cloud.dataflow_v1beta3",
-        reason="apache-beam[gcp] is not installed: pip install 'beamrank[gcp]'",
+        reason="apache-beam[gcp] is not installed: pip install '.[gcp]'",
     )
     for stage in ("retrieve", "tokenize", "mono", "duo"):
         body = dag["tasks"][stage]["fields"]["body"]["launchParameter"]

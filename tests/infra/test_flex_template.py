@@ -46,7 +46,7 @@ def test_metadata_is_up_to_date():
 def test_metadata_is_a_message_of_googles_api():
     dataflow = pytest.importorskip(
         "google.cloud.dataflow_v1beta3",
-        reason="apache-beam[gcp] is not installed: pip install 'beamrank[gcp]'",
+        reason="apache-beam[gcp] is not installed: pip install '.[gcp]'",
     )
     message = dataflow.TemplateMetadata.from_json(METADATA.read_text(encoding="utf-8"))
     names = [parameter.name for parameter in message.parameters]

@@ -132,9 +132,7 @@ def test_protocol_that_cannot_be_used_is_named():
         storage.exists("gss://bucket/a")
     with pytest.raises(PreflightError, match=r"dropbox://a: .*install"):
         storage.exists("dropbox://a")
-    assert "pip install 'beamrank[s3]'" in str(
-        missing_library("s3://bucket/a", ImportError("no s3fs"))
-    )
+    assert "pip install '.[s3]'" in str(missing_library("s3://bucket/a", ImportError("no s3fs")))
 
 
 def test_file_version_changes_with_a_local_file(tmp_path):

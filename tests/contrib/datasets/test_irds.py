@@ -19,7 +19,7 @@ from tests.support.small_collection import CANDIDATES, small_cascade
 from tests.support.tiers import slow_but
 from tests.support.training import write_train_config
 
-# It is an extra: `pip install 'beamrank[irds]'`.
+# It is an extra: `pip install '.[irds]'`.
 ir_datasets = pytest.importorskip("ir_datasets")
 
 

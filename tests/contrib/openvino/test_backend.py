@@ -190,5 +190,5 @@ def test_command_without_openvino_names_what_to_install(tmp_path, monkeypatch):
         lambda name: None if name == "openvino" else find(name),
     )
     command = ("run", config, "--set", "backend=openvino", "--output", tmp_path / "out")
-    assert "pip install 'beamrank[openvino]'" in refused(*command, code=3)
+    assert "pip install '.[openvino]'" in refused(*command, code=3)
     assert list((tmp_path / "out").glob("plan-*")) == []

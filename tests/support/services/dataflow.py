@@ -21,7 +21,7 @@ from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-GCP = "apache-beam[gcp] is not installed: pip install 'beamrank[gcp]'"
+GCP = "apache-beam[gcp] is not installed: pip install '.[gcp]'"
 FLAGS = (
     "--project=some-project",
     "--region=europe-west4",
