@@ -277,12 +277,13 @@ def _templates(random: np.random.Generator) -> int:
             ids, types = _token_by_token([*others, doc[begin:end]], template)
             wanted.append((ids + [7] * (width - len(ids)), types, len(ids)))
     batch = lay_out(inputs, np.arange(len(inputs)), width)
+    arrays = batch.token_ids, batch.token_types, batch.lengths
     laid_out = [
         (row.tolist(), kinds[:length].tolist(), int(length))
-        for row, kinds, length in zip(*batch, strict=True)
+        for row, kinds, length in zip(*arrays, strict=True)
     ]
     assert laid_out == wanted, template
-    assert [array.dtype for array in batch] == [np.int32, np.int32, np.int64]
+    assert [array.dtype for array in arrays] == [np.int32, np.int32, np.int64]
     return sum(length for *_, length in wanted)
 
 
