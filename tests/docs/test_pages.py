@@ -273,14 +273,14 @@ def _sections(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_pages_have_at_most_36500_words() -> None:
+def test_pages_have_at_most_37000_words() -> None:
     pages = {ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")}
     names = ("cli", "errors", "python", "stages")
     written = ("internals/hooks", *(f"reference/{name}" for name in names))
     pages -= {ROOT / f"docs/{page}.md" for page in written}
     parts = re.compile("<!-- (.*), written by make docs -->.*?<!-- end of \\1 -->", re.DOTALL)
     texts = (parts.sub("", page.read_text(encoding="utf-8")) for page in pages)
-    assert sum(len(text.split()) for text in texts) <= 36_500
+    assert sum(len(text.split()) for text in texts) <= 37_000
 
 
 def test_example_of_a_package_imports_public_names_alone() -> None:
