@@ -23,8 +23,9 @@ class Decision(NamedTuple):
 
     Attributes:
         at: the number of the call, or of the put, from 1.
-        what: `to` another process; `crash` of the process, `power` failure of its machine; `sleep`:
-            the process is suspended, and time passes for the others; `kill` of another process.
+        what: `to` another process; `crash` of the process, `power` failure of its machine; `sleep`
+            or `suspend`: time passes for the others, more than ten minutes if suspended, after
+            which other machines take its entry for ended; `kill` of another process.
             Of a put: `lose` its answer, `resend` it, or `delay` it.
         value: which process, how many seconds, or how much is kept.
     """
@@ -205,9 +206,10 @@ class Scheduler:
             self.power(me.machine, value)
         elif what == "kill":
             self._crash(next(one for one in self.processes if one.name == value))
-        elif what == "sleep":
+        elif what in ("sleep", "suspend"):
             self.pass_time(value, me)
             self._switch(me, 0)
+            self._renew(me)
         else:
             self._switch(me, value)
         if me.crashed:
@@ -220,12 +222,14 @@ class Scheduler:
     def pass_time(self, seconds: float, suspended: Process | None = None) -> None:
         """Time passes, in which all renew what they hold, but not a suspended process."""
         self.now += seconds
-        before, self._quiet = self.current, True
         for process in self.processes:
             if process is not suspended and not process.ended and not process.crashed:
-                self.current = process
-                for renew in process.renewals:
-                    renew()
+                self._renew(process)
+
+    def _renew(self, process: Process) -> None:
+        before, self._quiet, self.current = self.current, True, process
+        for renew in process.renewals:
+            renew()
         self.current, self._quiet = before, False
 
     def _switch(self, me: Process, value: Any) -> None:
@@ -281,7 +285,12 @@ def draw(
     return sorted(drawn.values())
 
 
-VALUES = {"sleep": (30, 700, 4000), "power": (0, 1, 2, 3), "delay": (1, 10, 100, 1000)}
+VALUES = {
+    "sleep": (30, 500),
+    "suspend": (700, 4000),
+    "power": (0, 1, 2, 3),
+    "delay": (1, 10, 100, 1000),
+}
 
 
 def shrink(
