@@ -76,7 +76,8 @@ def save_model(folder: Path) -> str:
     fast(tokenizer_object=tokenizer, eos_token="<|endoftext|>").save_pretrained(folder)
     torch.manual_seed(_SEED)
     config = transformers.AutoConfig.for_model("qwen3", vocab_size=len(vocabulary), **_QWEN3)
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    causal: Any = transformers.AutoModelForCausalLM
+    causal.from_config(config).save_pretrained(folder)
     return str(folder)
 
 
