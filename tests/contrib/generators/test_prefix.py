@@ -1,5 +1,6 @@
 """`prefix: shared`: what is before a topic's docs is computed once."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 
 from beamrank.errors import PreflightError
 from models.checkpoints.checkpoint import resolve_checkpoint
-from models.reranker import Reranker
+from models.reranker import Reranker, RerankerKind
 from tests.contrib.generators.cases import GENERATORS, prompt_ids, save_generator, wanted_answers
 from tests.support.changed_files import edit_json
 from tests.support.models.tokenizers import TEXTS
@@ -26,10 +27,12 @@ _PAIRS = [(query, text.strip()) for query in _QUERIES for text in TEXTS[:9] if t
 _WINDOWS = {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1}
 
 
-def _reranker(folder: str, name: str, dtype: str = "float32", **options: Any) -> Reranker:
+def _reranker(
+    folder: str, name: str, dtype: str = "float32", kind: RerankerKind = "mono", **options: Any
+) -> Reranker:
     given = {"truncation": "paper", "max_query_length": 40, "max_length": 512, "prefix": "shared"}
     given |= GENERATORS[name].options
-    return Reranker(folder, "mono", dtype=dtype, device="cpu", **given | options)  # type: ignore[arg-type]
+    return Reranker(folder, kind, dtype=dtype, device="cpu", **given | options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -99,6 +102,17 @@ def test_doc_at_the_end_of_a_prompt_has_one_token_of_its_own(tmp_path):
     pairs = [("a wok", ""), ("a wok", "A pan."), ("a", "")]
     wanted = wanted_answers(folder, case, prompt_ids(folder, case, pairs))
     assert_parity(reranker.score(pairs).tolist(), wanted)
+
+
+def test_triples_share_the_query_and_the_first_doc(tmp_path):
+    folder = save_generator(tmp_path, "Qwen3")
+    case = replace(GENERATORS["Qwen3"], prompt="{}\n{}\n{}\nA?\n")
+    text = "{{ query }}\n{{ doc_i }}\n{{ doc_j }}\nA?{{ '\n' }}"
+    reranker = _reranker(folder, "Qwen3", kind="duo", prompt={"text": text})
+    docs = ["A pan.", "the dog", "a cat and a wok"]
+    triples = [(query, *two) for query in _QUERIES for two in itertools.permutations(docs, 2)]
+    wanted = wanted_answers(folder, case, prompt_ids(folder, case, triples))
+    assert_parity(reranker.score(triples).tolist(), wanted)
 
 
 def test_shared_prefix_decides_the_digest_and_none_does_not(tmp_path):
