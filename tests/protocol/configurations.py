@@ -102,9 +102,6 @@ _GC_RULES = {"ticks": 2, "delays_all": False}
 
 CONFIGURATIONS: Mapping[str, Configuration] = {
     "2 launchers, 2 shards": Configuration(Model(shards=2), _TWO, _OF_ONE_PLAN),
-    "3 launchers, 2 shards": Configuration(
-        Model(shards=2), (*_TWO, ("launcher 3", P)), _OF_ONE_PLAN
-    ),
     "2 plans, 1 shard, gc, clocks an hour apart": Configuration(
         Model(varies=False, shared=True),
         (("launcher of P", P), ("launcher of Q", Q), ("gc, an hour ahead", GC)),
