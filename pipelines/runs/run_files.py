@@ -80,6 +80,8 @@ def write_runs(
                 storage.remove(url)
             else:
                 storage.replace(url, content)
+    # A launcher that was suspended between a look and its put has replaced a run of another plan.
+    check_current(plan)
     return paths, evaluations
 
 
