@@ -30,8 +30,6 @@ from beamrank.formats.rejects import REJECTS
 from beamrank.logs import log_context
 from beamrank.notes import counted
 from beamrank.storage import files as storage
-from beamrank.storage.urls import hide_credentials
-from beamrank.system import system
 from models.stages.attempt import inputs_done, shard_inputs
 from models.stages.core import open_stages
 from pipelines.console.progress import (
@@ -297,9 +295,7 @@ class Launcher:
                 "resume"
             ) from error
         self._attempt += 1
-        Retry(self.plan.digest, stage, hide_credentials(str(error)), system.time()).publish(
-            self.plan.output
-        )
+        Retry.now(self.plan.digest, stage, str(error)).publish(self.plan.output)
 
     def look(self, folder: StageFolder, digests: Mapping[int, str]) -> tuple[set[int], object]:
         """The shards of a stage that are done, and the files in which workers tell how far they

@@ -24,6 +24,7 @@ from beamrank.commit.stage import StageRecord
 from beamrank.commit.working import LeftOpen, Working
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Document, Seconds, sha256
+from beamrank.storage.urls import hide_credentials
 from beamrank.system import system
 
 # A stage without activity for longer was stopped and resumed.
@@ -97,6 +98,11 @@ class Retry(Document):
     stage: str
     reason: str
     retried_seconds: Seconds
+
+    @classmethod
+    def now(cls, plan: str, stage: str, reason: str) -> Self:
+        """Of this moment; credentials in the reason are hidden."""
+        return cls(plan, stage, hide_credentials(reason), system.time())
 
     def publish(self, output: str) -> None:
         """Writes the record into an output."""
