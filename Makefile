@@ -10,7 +10,7 @@ LOCK := requirements/python$(VERSION).txt
 # Many containers set it: then each process of the tests, and there are hundreds, compiles torch and Beam again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo docs test test-all check lint lock bench bench-engine clean
+.PHONY: help setup demo docs test test-all test-protocol check lint lock bench bench-engine clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -36,19 +36,22 @@ docs: $(READY)  ## Write the generated pages and build the documentation into bu
 demo: $(USED)  ## Run the whole cascade on the standard library's documentation
 	$(BIN)/beamrank demo
 
-# Two processes: each may take 4 GB. Engines come over the network, and mypy checks, while the first tests run.
+# Two processes: each may take 4 GB. mypy checks while the first tests run.
 define run_tests
-	$(BIN)/python -m tests.support.services.get_engines $(1) & engines=$$!; \
 	types=$$(mktemp); $(BIN)/mypy > $$types & mypy=$$!; \
-	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal $(2) $(PYTEST_FLAGS); passed=$$?; \
-	kill $$engines 2>/dev/null; wait $$mypy || passed=1; cat $$types; rm $$types; exit $$passed
+	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal $(1) $(PYTEST_FLAGS); passed=$$?; \
+	wait $$mypy || passed=1; cat $$types; rm $$types; exit $$passed
 endef
 
 test: lint  ## Run ruff, mypy, import-linter and the quick tests (minutes)
-	$(call run_tests,flink,-m "not slow")
+	$(call run_tests,-m "not slow")
 
 test-all: lint  ## Run ruff, mypy, import-linter and all tests (over an hour)
-	$(call run_tests)
+	@# Engines come over the network while the first tests run.
+	$(BIN)/python -m tests.support.services.get_engines & trap "kill $$! 2>/dev/null" EXIT; $(call run_tests)
+
+test-protocol: $(READY)  ## Search every state of the commit protocol's model, and run 20,000 random schedules of its code
+	BEAMRANK_SCHEDULES=1300 $(BIN)/python -m pytest tests/protocol --numprocesses=2 --dist=worksteal $(PYTEST_FLAGS)
 
 check: lint  ## Run ruff, mypy and import-linter
 	$(BIN)/mypy

@@ -5,7 +5,6 @@ import math
 import os
 import platform
 import re
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
+
+from beamrank.system import system
 
 LIBRARIES = (
     *("beamrank", "apache-beam", "pyserini", "torch", "openvino", "transformers", "tokenizers"),
@@ -167,16 +168,20 @@ def _versions() -> Iterator[tuple[str, str]]:
 _MACHINE_DIGITS = 8
 
 
-@cache
 def machine_id() -> str:
     """Names a host since it was last started, and a container on it: its processes see the locks
     of each other.
     """
-    parts = [socket.gethostname()]
+    return _machine_id(system.gethostname())
+
+
+@cache
+def _machine_id(host: str) -> str:
+    parts = [host]
     try:
+        container = system.readlink("/proc/self/ns/pid")
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            parts.append(file.read().strip())
-        parts.append(os.readlink("/proc/self/ns/pid"))
+            parts += [file.read().strip(), container]
     except OSError:
         # Not Linux.
         parts.append("")

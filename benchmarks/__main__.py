@@ -8,7 +8,8 @@ the same settings on the same machine are combined in one file. `scale`: how the
 corpus and the candidates. `topics`: how a job grows with its topics. `engines`: the time that each
 runner needs per shard. `report`: seconds and memory of `beamrank report`. `examples`: the same of
 `beamrank convert msmarco` on a top1000 file. `mining`: the same of a training that starts with tens
-of millions of pairs. `tables`: the readers of docs, runs and qrels.
+of millions of pairs. `tables`: the readers of docs, runs and qrels. `prefix`: a language model
+with the prompt before the docs computed once and for each.
 """
 
 import argparse
@@ -37,6 +38,7 @@ _SYNTHETIC = {
     "examples": ("queries", "k"),
     "mining": ("mined_pairs",),
     "tables": ("rows", "rounds"),
+    "prefix": ("rounds",),
 }
 
 

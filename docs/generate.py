@@ -1,5 +1,5 @@
-"""Writes what follows from the code: keys, messages of errors, hooks, the picture of the pipeline,
-and for the site commands and checks.
+"""Writes what follows from the code: commands, keys, checks, messages of errors, hooks, Python's
+names, the picture of the pipeline, and an index for language models.
 
 python -m docs.generate
 """
@@ -14,33 +14,49 @@ from typing import Any, Literal, get_args, get_origin
 import typer.main
 from pydantic.fields import FieldInfo
 
+from beamrank.config.cascade import PLUGINS
 from beamrank.config.run import JobConfig, RunConfig
+from beamrank.config.stages import StageConfig
 from beamrank.section import OneOf, Section, keys
 from contrib.lint.check import TRACKS, Track
 from contrib.lint.registry import CHECKS
-from contrib.listwise.config import ListwiseConfig
 from docs.error_messages import errors
 from docs.hooks import hooks
+from docs.index_text import index_text
 from docs.pipeline_picture import picture
+from docs.python_page import python
 from docs.stages_page import stages
 from models.training.config import TrainConfig
 from pipelines.cli import app
 
 _DOCS = Path(__file__).resolve().parent
 _SHARED_BY = 2
+_UNGROUPED = "Without a section"
+_USUAL = ": The columns or fields, where they do not have the usual names.\n"
+_COMMANDS = """# Command line
+
+Standard output has the data, standard error the messages. Troubleshooting lists the [exit
+codes](../guide/troubleshooting.md#exit-codes). `make docs` writes this page from the commands.
+
+"""
 _TRACKS = """| track | first rank | run tag | query_id | doc_id | docs per query |
 |---|---|---|---|---|---|
 """
 
 
 def command_line() -> str:
-    """All commands, their arguments and options: the site's page."""
-    commands = list(_commands(typer.main.get_command(app)))
+    """The page of all commands, their arguments and options."""
+    group: Any = typer.main.get_command(app)
+    commands = list(_commands(group))
     times = Counter(_line(each) for _, command in commands for each in command.params)
     often = [line for line, count in times.items() if count >= _SHARED_BY]
     names = Counter(line.split()[1] for line in often)
     shared = [line for line in often if names[line.split()[1]] == 1]
-    sections = [f"Several commands share these:\n\n{''.join(shared)}"]
+    panels = (
+        f"- {panel}: {', '.join(f'[{name}](#{_first(group, name)})' for name in names)}\n"
+        for panel, names in group.panels().items()
+    )
+    sections = ["".join(panels), f"Several commands share these:\n\n{''.join(shared)}"]
     for name, command in commands:
         usage = " ".join(["beamrank", name, *filter(None, map(_in_usage, command.params))])
         sections.append(f"## {name}\n\n`{usage}`\n\n{_plain(command.help)}\n")
@@ -51,7 +67,13 @@ def command_line() -> str:
             if _line(each) in shared and each.opts[0][0] == "-"
         ]
         sections.append("".join([*own, f"- {', '.join(common)}\n" if common else ""]))
-    return "\n".join(filter(None, sections))
+    return _COMMANDS + "\n".join(filter(None, sections))
+
+
+def _first(group: Any, name: str) -> str:
+    """The anchor of a command, or of the first one of a group."""
+    inner = getattr(group.commands[name], "commands", None)
+    return f"{name}-{next(iter(inner))}" if inner else name
 
 
 def _line(parameter: Any) -> str:
@@ -120,7 +142,8 @@ def _plain(text: str) -> str:
 
 
 def configuration(name: str, model: type[Section]) -> str:
-    """The page of a configuration, with its list of keys from the model.
+    """The page of a configuration, with its keys from the model, in a list for each section; for a
+    run also those of packages' stages.
 
     Keys of a training that are those of a run are left out.
     """
@@ -133,24 +156,37 @@ def configuration(name: str, model: type[Section]) -> str:
     # The model's own keys, then those that it shares with others.
     shared = {*JobConfig.model_fields} if issubclass(model, JobConfig) else set()
     ordered = sorted(keys(model), key=lambda each: each[0].partition(".")[0] in shared)
-    rows = {key: _meaning(field) for key, field in ordered}
+    of_stages = list(_stage_keys()) if model is RunConfig else []
+    rows = {key: _meaning(field) for key, field in [*ordered, *of_stages]}
     own = [
         (key, row)
         for key, row in rows.items()
         if not {(key, row), (key.partition(".")[2], row)} & shown
     ]
-    columns = [key for key, _ in own if ".columns." in key]
-    usual = ": the columns or fields of these, where they have none of the usual names\n"
-    together: dict[str, list[str]] = {}
+    sections: dict[str, dict[str, list[str]]] = {"": {}}
     for key, meaning in own:
-        if key not in columns:
-            together.setdefault(meaning, []).append(f"`{key}`")
-    items = [f"- {', '.join(names)}{meaning}" for meaning, names in together.items()]
-    return _with_items(
-        page,
-        "Keys",
-        [*items, f"- {', '.join(f'`{key}`' for key in columns)}{usual}"] if columns else items,
+        nested = "." in key or key == "cascade"
+        section = key.partition(".")[0] if nested else ""
+        usual = ".columns." in key
+        items = sections.setdefault(section, {})
+        items.setdefault(_USUAL if usual else meaning, []).append(f"`{key}`")
+    lists = [
+        "".join(f"- {', '.join(names)}{meaning}" for meaning, names in items.items())
+        for items in sections.values()
+    ]
+    written = "\n".join(
+        f"### {section or _UNGROUPED}\n\n{items}"
+        for section, items in zip(sections, lists, strict=True)
+        if items
     )
+    return _between(page, "keys", written)
+
+
+def _stage_keys() -> Iterator[tuple[str, FieldInfo]]:
+    """The keys of the stages that packages bring for `cascade`; others have no section."""
+    for kind, stage in sorted(PLUGINS.importable().items()):
+        if stage.section is not StageConfig:
+            yield from keys(stage.section, f"{kind}.")
 
 
 def _meaning(field: FieldInfo) -> str:
@@ -185,16 +221,15 @@ def _shown(field: FieldInfo) -> str:
     return " ".join(shown)
 
 
-def lint(page: str) -> str:
-    """The page of the checks of run files with the codes and tracks: the site's page."""
+def lint() -> str:
+    """The page of the checks of run files, with the codes and tracks."""
+    page = (_DOCS / "reference/lint.md").read_text(encoding="utf-8")
     codes = [
         f"- `{code}` {check.severity}: {check.summary}{_fix(check)}\n"
         for code, check in sorted(CHECKS.items())
     ]
     tracks = [_TRACKS, *(_track(*each) for each in TRACKS.items())]
-    return page.replace("<!-- codes -->\n", "".join(codes)).replace(
-        "<!-- tracks -->\n", "".join(tracks)
-    )
+    return _between(_between(page, "codes", "".join(codes)), "tracks", "".join(tracks))
 
 
 def _fix(check: Any) -> str:
@@ -203,11 +238,12 @@ def _fix(check: Any) -> str:
     return f" (`--fix` {check.fix})" if check.fix else ""
 
 
-def _with_items(page: str, title: str, items: list[str]) -> str:
-    """A page with these items in the list of a section."""
-    start, heading, rest = page.partition(f"## {title}\n")
-    found = re.sub(r"(?:^- `.*\n)+", lambda _: "".join(items), rest, count=1, flags=re.MULTILINE)
-    return start + heading + found
+def _between(page: str, name: str, text: str) -> str:
+    """A page with this text between the two marks of a name."""
+    start, mark, rest = page.partition(f"<!-- {name}, written by make docs -->\n")
+    _, end, after = rest.partition(f"<!-- end of {name} -->\n")
+    assert end, f"no marks for {name}"
+    return f"{start}{mark}\n{text}\n{end}{after}"
 
 
 def _track(name: str, track: Track) -> str:
@@ -225,12 +261,15 @@ def generated() -> dict[Path, str]:
     """The text of each generated file."""
     return {
         _DOCS / "reference/configuration.md": configuration("configuration.md", RunConfig),
-        _DOCS / "guide/listwise.md": configuration("../guide/listwise.md", ListwiseConfig),
         _DOCS / "reference/training.md": configuration("training.md", TrainConfig),
+        _DOCS / "reference/cli.md": command_line(),
+        _DOCS / "reference/lint.md": lint(),
+        _DOCS / "reference/python.md": python(),
         _DOCS / "reference/errors.md": errors(),
         _DOCS / "internals/hooks.md": hooks(),
         _DOCS / "reference/stages.md": stages(),
         _DOCS / "pictures/pipeline.svg": picture(),
+        _DOCS / "llms.txt": index_text(),
     }
 
 

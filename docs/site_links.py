@@ -1,5 +1,4 @@
-"""A MkDocs hook: commands and checks are written from the code, and links that leave docs/ are
-replaced.
+"""A MkDocs hook: links that leave docs/ are replaced.
 
 A picture is copied into the site. Any other link becomes its text.
 """
@@ -11,19 +10,11 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-from docs.generate import command_line, lint
-
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(((?:\.\./)+[^)\s#]+)(#[^)]*)?\)")
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Adds commands and checks to their pages, and rewrites the links of a page that leave
-    docs/.
-    """
-    if page.file.src_uri == "reference/cli.md":
-        return f"{markdown}\n{command_line()}"
-    if page.file.src_uri == "reference/lint.md":
-        return lint(markdown)
+    """Rewrites the links of a page that leave docs/."""
     root, docs = Path(config.config_file_path).parent, Path(config.docs_dir)
     folder = (docs / page.file.src_uri).parent
 

@@ -25,47 +25,67 @@ from pipelines.console.terminal import READER_GONE, reader_is_gone
 
 ENTRY_POINTS = "beamrank.commands"
 """The group of entry points: `NAME = "module:function"`, or `GROUP.NAME` for `beamrank GROUP NAME`.
+A constant of the module, `HELP_PANEL = "Evaluate"`, names the part of `beamrank --help`.
 """
 GROUPS = {"convert": "Convert checkpoints, data and collections from or to other formats."}
 
 _OURS = {
-    "demo": "pipelines.commands.first_steps:demo",
-    "index": "pipelines.commands.run:index",
-    "plan": "pipelines.commands.run:plan",
-    "run": "pipelines.commands.run:run",
-    "status": "pipelines.commands.output:status",
-    "verify": "pipelines.commands.output:verify",
-    "gc": "pipelines.commands.output:gc",
-    "aggregate": "pipelines.commands.output:aggregate",
-    "eval": "pipelines.commands.evaluate:eval_run",
-    "compare": "pipelines.commands.evaluate:compare",
-    "inspect": "pipelines.commands.report:inspect",
-    "report": "pipelines.commands.report:report",
-    "train": "pipelines.commands.train:train",
+    "Run": {
+        "demo": "pipelines.commands.first_steps:demo",
+        "index": "pipelines.commands.run:index",
+        "plan": "pipelines.commands.run:plan",
+        "run": "pipelines.commands.run:run",
+    },
+    "Look": {
+        "status": "pipelines.commands.output:status",
+        "inspect": "pipelines.commands.report:inspect",
+        "report": "pipelines.commands.report:report",
+    },
+    "Evaluate": {
+        "eval": "pipelines.commands.evaluate:eval_run",
+        "compare": "pipelines.commands.evaluate:compare",
+        "aggregate": "pipelines.commands.output:aggregate",
+    },
+    "Data and models": {"train": "pipelines.commands.train:train"},
+    "Tools": {
+        "verify": "pipelines.commands.output:verify",
+        "gc": "pipelines.commands.output:gc",
+    },
 }
+_PANEL_OF = {target: panel for panel, commands in _OURS.items() for target in commands.values()}
+_OTHERS = "Others"
 
 
 def find_commands() -> dict[str, list[EntryPoint]]:
     """The commands by name; a name has several entry points if packages disagree about it."""
-    ours = (EntryPoint(name, target, ENTRY_POINTS) for name, target in _OURS.items())
+    named = (command for commands in _OURS.values() for command in commands.items())
+    ours = (EntryPoint(name, target, ENTRY_POINTS) for name, target in named)
     commands: dict[str, list[EntryPoint]] = {}
     for entry in (*ours, *entry_points(group=ENTRY_POINTS)):
         commands.setdefault(entry.name, []).append(entry)
     return commands
 
 
-def short_help(entries: Sequence[EntryPoint]) -> str:
-    """The first paragraph of a command's docstring, read without importing its module: that can
-    take seconds.
+def describe(entries: Sequence[EntryPoint]) -> tuple[str, str]:
+    """The part of the help that a command belongs to, and the first paragraph of its docstring,
+    read without importing its module: that can take seconds.
     """
     try:
         spec = find_spec(entries[0].module)
         source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
-        functions = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
+        body = ast.parse(source).body
+        functions = (node for node in body if isinstance(node, ast.FunctionDef))
         function = next(function for function in functions if function.name == entries[0].attr)
     except Exception:  # Python imports the package around the module, which can fail in any way.
-        return f"(cannot be imported from {package_of(entries[0])})"
-    return (ast.get_docstring(function) or "").partition("\n\n")[0]
+        return _OTHERS, f"(cannot be imported from {package_of(entries[0])})"
+    panel = _PANEL_OF.get(entries[0].value, _OTHERS)
+    for node in body:
+        match node:
+            case ast.Assign(
+                targets=[ast.Name(id="HELP_PANEL")], value=ast.Constant(value=str(named))
+            ):
+                panel = named
+    return panel, (ast.get_docstring(function) or "").partition("\n\n")[0]
 
 
 def load_command(name: str, entries: Sequence[EntryPoint]) -> Any:
@@ -119,12 +139,26 @@ class LazyCommand(TyperCommand):
         return load_command(self._full_name, self._entries)
 
     def get_short_help_str(self, limit: int = 45) -> str:
-        self.help = short_help(self._entries)
+        self.rich_help_panel, self.help = describe(self._entries)
         return super().get_short_help_str(limit)
 
 
 class LazyGroup(TyperGroup):
     """A group of commands that are imported when they are called, or for their own help."""
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        panels = list(self.panels(limit))
+        self.rich_help_panel = panels[0] if panels else None
+        return super().get_short_help_str(limit)
+
+    def panels(self, limit: int = 45) -> dict[str, dict[str, str]]:
+        """The parts of the help, ours first: the short help of each command by its name."""
+        panels: dict[str, dict[str, str]] = {panel: {} for panel in _OURS}
+        for name, command in self.commands.items():
+            text = command.get_short_help_str(limit)
+            panel = getattr(command, "rich_help_panel", None) or _OTHERS
+            panels.setdefault(panel, {})[name] = text
+        return {panel: commands for panel, commands in panels.items() if commands}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
@@ -148,6 +182,12 @@ class _Commands(LazyGroup):
                 holder = self.commands.setdefault(group, made)
             if isinstance(holder, LazyGroup):
                 holder.commands[last] = LazyCommand(name, entries)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        widest = max(map(len, self.commands))
+        for panel, commands in self.panels(formatter.width - 6 - widest).items():
+            with formatter.section(panel):
+                formatter.write_dl([(name.ljust(widest), text) for name, text in commands.items()])
 
     def make_context(
         self, info_name: str | None, args: list[str], *others: Any, **extra: Any

@@ -234,7 +234,8 @@ def _write_runs(launcher: Launcher, settings: RunConfig) -> RunResult:
     if settings.judgments is None:
         missing = "qrels" if settings.qrels is None else "measures"
         console.note(f"no {missing} are given: the runs are not evaluated")
-    warn_of_losses(evaluations, console)
+    models = {file.name for file in paths if "checkpoint" in plan.stage(file.stage).keys}
+    warn_of_losses(evaluations, models, console)
     runs = {
         file.name: path
         for file, path in paths.items()

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 import apache_beam as beam
 
 from beamrank.commit.listing import RUNS, tasks_prefix
+from beamrank.commit.owner import running
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt, StageFolder
 from beamrank.commit.scans import ScanReport, read_scans
@@ -30,6 +31,7 @@ from beamrank.logs import log_context
 from beamrank.notes import counted
 from beamrank.storage import files as storage
 from beamrank.storage.urls import hide_credentials
+from beamrank.system import system
 from models.stages.attempt import inputs_done, shard_inputs
 from models.stages.core import open_stages
 from pipelines.console.progress import (
@@ -167,10 +169,12 @@ class Launcher:
         inputs = [manifests[name] for name in record.inputs]
         tasks: Sequence[ShardTask] = self.plan.tasks(record, inputs)
         total, last = len(write.folders) * len(tasks), self.plan.folder(record.inputs[-1])
-        digests = manifests[record.inputs[-1]].shard_digests
+        # Names of tasks that no launcher of the plan sweeps with the stage.
+        digests = (RUNS, *manifests[record.inputs[-1]].shard_digests)
+        find_open = write.open_since()
 
         def progress() -> int:
-            done = total - sum(len(folder.missing()) for folder in write.folders)
+            done = total - sum(map(len, find_open()))
             bar.update(done, total, "parts")
             return done
 
@@ -183,8 +187,11 @@ class Launcher:
                     run(tasks)
                     break
                 except WorkerLostError as error:
-                    tasks = self._retried(RUNS, error, tasks, write.done())
-        last.sweep(digests)
+                    done = set(range(len(self.plan.shards))).difference(*find_open())
+                    tasks = self._retried(RUNS, error, tasks, done)
+        # Another launcher of the plan may be writing the same runs, by the same tasks.
+        if len(running(self.plan.output)) < 2:
+            last.sweep(digests)
 
     def _digests(self, stage: StageRecord) -> tuple[dict[int, str], list[Receipts]]:
         """The digests of the shards that are this process's, in their order, and the receipts of
@@ -246,7 +253,7 @@ class Launcher:
         """Counts what is not reused, and raises BeamrankError where it is too much."""
         work = self._stages[stage.name]
         count = cache(lambda: sum(work.count(shard_inputs(work, task)) for task in tasks))
-        work.allow(count)
+        work.allow(lambda: self._of_all_shares(count()))
         if most is None:
             return
         self._inferences += count()
@@ -256,6 +263,10 @@ class Launcher:
                 f"inferences up to it, and --max-inferences allows {most:,}. Raise the limit, or "
                 "lower k"
             )
+
+    def _of_all_shares(self, count: int) -> int:
+        """What all processes make that run the plan, if this one makes so many."""
+        return count
 
     @cached_property
     def _reuse(self) -> Reuse:
@@ -286,7 +297,7 @@ class Launcher:
                 "resume"
             ) from error
         self._attempt += 1
-        Retry(self.plan.digest, stage, hide_credentials(str(error)), time.time()).publish(
+        Retry(self.plan.digest, stage, hide_credentials(str(error)), system.time()).publish(
             self.plan.output
         )
 

@@ -4,6 +4,7 @@ It takes its shards through all stages, because a shard's next stage needs the p
 alone. Whoever finishes the last shard of all seals the stages and writes the runs.
 """
 
+import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -110,6 +111,11 @@ class ShareLauncher(Launcher):
 
     def _own_shards(self) -> Sequence[int]:
         return self.share.of(len(self.plan.shards))
+
+    def _of_all_shares(self, count: int) -> int:
+        """As if topics of other shares counted as much: if none allows more, all do not either."""
+        topics = sum(self.plan.shards.rows_of(shard).num_rows for shard in self._own_shards())
+        return math.ceil(count * len(self.plan.topics) / topics)
 
     def _before(self, stage: StageRecord) -> list[Receipts]:
         return [self._of_stages[name] for name in stage.inputs]

@@ -5,7 +5,6 @@ Readers of parts never read them: a part holds the answers that it used.
 """
 
 import hashlib
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +14,7 @@ from beamrank.commit.listing import ASKED, asked_name
 from beamrank.commit.receipts import publish_once
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Document, Seconds
+from beamrank.system import system
 
 Answer: TypeAlias = Mapping[str, Any]
 Check: TypeAlias = Callable[[Answer], bool]
@@ -60,7 +60,7 @@ class KeptAnswers:
 
     def keep(self, url: str, answer: Answer) -> tuple[Answer, bool]:
         """Publishes an answer: returns the one that is there, and whether it is this one."""
-        ours = KeptAnswer(self.shard_digest, answer, time.time())
+        ours = KeptAnswer(self.shard_digest, answer, system.time())
         kept = publish_once(url, ours, partial(read_answer, url))
         return kept.answer, kept is ours
 

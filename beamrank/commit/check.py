@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from beamrank.commit import listing
 from beamrank.commit.asked import read_answer
+from beamrank.commit.owner import launcherless
 from beamrank.commit.plan import (
     EngineVersionError,
     Plan,
@@ -129,6 +130,8 @@ def _verify_top(output: str, result: Verification) -> list[StageRecord]:
         if entry.kind is listing.ANSWER and read_answer(storage.join(output, entry.path)) is None:
             again = "delete it: the next run asks again"
             result.findings.append(Finding(entry.path, "the answer is corrupted", again))
+    if kept := sum(entry.kind is listing.ANSWER for entry in entries):
+        result.notes.append(f"kept answers: {kept:,}; `beamrank gc` removes what parts hold")
     result.count([entry.state.size_bytes for entry in entries])
     return list(stages.values())
 
@@ -417,3 +420,19 @@ def remove_garbage(output: str, garbage: Iterable[Garbage]) -> None:
     """Removes files, receipts before the parts that they name."""
     for file in sorted(garbage, key=lambda one: f"/{listing.RECEIPTS}/" not in one.file):
         storage.remove(storage.join(storage.absolute(output), file.file))
+
+
+def collect_garbage(
+    output: str, chosen: Collection[Garbage], least_age_seconds: float
+) -> list[Garbage]:
+    """Removes what of some garbage still is, and returns it. Ages are by the storage's clock; no
+    launcher runs meanwhile, since it would use old files that it finds.
+
+    Raises:
+        TemporaryError: one runs.
+    """
+    with launcherless(output) as now:
+        left = [] if now is None else find_garbage(output, now, least_age_seconds)
+        still = [file for file in left if file in chosen]
+        remove_garbage(output, still)
+    return still

@@ -1,5 +1,6 @@
 """The launchers of an output. Launchers of one plan and configuration cooperate; two others would
-write the same files.
+write the same files. `gc` counts as one of a plan of its own, so that it removes nothing that one
+has just found.
 
 Each has an entry in the output as long as it runs: `launcher-PLAN-CONFIG-MACHINE-ID.json`, of which
 the name decides. On this machine the entry's lock shows that the launcher runs; elsewhere the entry
@@ -12,12 +13,8 @@ finds others before is refused without an entry, and so in the way of nobody.
 """
 
 import logging
-import os
 import re
-import socket
 import threading
-import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -36,9 +33,12 @@ from beamrank.storage import files as storage
 from beamrank.storage.digested import file_states
 from beamrank.storage.documents import SHORT, checked_json, checked_values, validated
 from beamrank.storage.local_files import temporary_name
+from beamrank.system import system
 from beamrank.version import __version__
 
 _RENEWED_SECONDS, _ENDED_SECONDS, _LAST_RENEWAL_SECONDS = 60.0, 600.0, 10.0
+# In the name of an entry that keeps launchers of all plans out.
+_NO_PLAN = "0" * SHORT
 _log = logging.getLogger(__name__)
 
 
@@ -53,8 +53,8 @@ class Owner:
     @classmethod
     def this_process(cls) -> "Owner":
         """This process, from now on."""
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(socket.gethostname(), os.getpid(), now)
+        now = datetime.fromtimestamp(system.time(), UTC).isoformat(timespec="seconds")
+        return cls(system.gethostname(), system.getpid(), now)
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host} (since {self.since})"
@@ -89,7 +89,7 @@ def _entries(output: str, written: str = "") -> Iterator[tuple[str, bool]]:
     Ages count from `written`, a file that this process has just written; by default from now.
     """
     states = file_states(output)
-    now = states[written].modified_seconds if written in states else time.time()
+    now = states[written].modified_seconds if written in states else system.time()
     for name, (_, modified) in states.items():
         match = re.fullmatch(LAUNCHER.pattern, name)
         if match is not None and name != written:
@@ -100,22 +100,34 @@ def _entries(output: str, written: str = "") -> Iterator[tuple[str, bool]]:
 
 
 @contextmanager
-def launched(output: str, plan: str, config: str) -> Iterator[Owner]:
-    """Keeps launchers of other plans or configurations, named by digests, out of an output.
+def launched(output: str, plan: str, config: str) -> Iterator[str]:
+    """Keeps launchers of other plans or configurations, named by digests, out of an output; yields
+    the name of this one's entry.
 
     Raises:
         TemporaryError: one runs.
     """
     kind = f"launcher-{plan[:SHORT]}-{config[:SHORT]}-"
-    entry = f"{kind}{machine_id()}-{uuid.uuid4().hex[:SHORT]}.json"
+    entry = f"{kind}{machine_id()}-{system.uuid4().hex[:SHORT]}.json"
     clock = temporary_name(entry)
     with storage.held(storage.join(output, clock), b""):
         _refuse_others(output, kind, clock)
-    owner = Owner.this_process()
-    content = checked_json(asdict(owner))
+    content = checked_json(asdict(Owner.this_process()))
     with storage.held(storage.join(output, entry), content) as renew, _renewed(renew):
         _refuse_others(output, kind, entry)
-        yield owner
+        yield entry
+
+
+@contextmanager
+def launcherless(output: str) -> Iterator[float | None]:
+    """Keeps all launchers out of an output; yields the time by the storage's clock, None where it
+    keeps no times.
+
+    Raises:
+        TemporaryError: one runs.
+    """
+    with launched(output, _NO_PLAN, _NO_PLAN) as entry:
+        yield file_states(output)[entry].modified_seconds
 
 
 def _refuse_others(output: str, kind: str, written: str) -> None:
@@ -127,10 +139,10 @@ def _refuse_others(output: str, kind: str, written: str) -> None:
             storage.release(storage.join(output, entry))
         elif not entry.startswith(kind):
             raise TemporaryError(
-                f"{output} is in use: {_read(output, entry)} runs another configuration into it. "
-                "Both would write the same files, and the runs of one would be lost. Wait until "
-                "that process ends (ten minutes for one that was killed on another machine), or "
-                "give this run another --output"
+                f"{output} is in use: {_read(output, entry)} runs another configuration into it, "
+                "or removes files. Both would change the same files, and the runs of one would be "
+                "lost. Wait until that process ends (ten minutes for one that was killed on "
+                "another machine), or give this run another --output"
             )
 
 
@@ -163,8 +175,8 @@ def made_current(plan: Plan) -> Iterator[None]:
     Raises:
         TemporaryError: another plan, or configuration, is run into the same output.
     """
-    with launched(plan.output, plan.digest, plan.config_digest) as owner:
-        plan.publish(asdict(owner))
+    with launched(plan.output, plan.digest, plan.config_digest):
+        plan.publish(asdict(Owner.this_process()))
         open_run_log(plan)
         _remove_leftovers(plan)
         try:

@@ -2,7 +2,6 @@
 is read and listed at once.
 """
 
-import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,6 +11,7 @@ from beamrank.commit.listing import PROBE, PROBING
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.documents import checked_json, digest
+from beamrank.system import system
 
 _AT_ONCE, _RACES = 8, 3
 
@@ -25,7 +25,7 @@ def check_store(output: str) -> None:
     kept = PROBE.name(digest(place))
     if storage.read_files(output, [kept]).get(kept):
         return
-    names = [PROBING.name(uuid.uuid4().hex) for _ in range(1 + _RACES)]
+    names = [PROBING.name(system.uuid4().hex) for _ in range(1 + _RACES)]
     try:
         fault = _fault(output, names)
         if fault:

@@ -8,10 +8,7 @@ number of attempts at a shard, on any runner, leave one result. Readers trust on
 """
 
 import logging
-import os
-import socket
 import tempfile
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
@@ -37,6 +34,7 @@ from beamrank.storage.documents import (
     digest,
     sha256,
 )
+from beamrank.system import system
 
 # How all tables are written.
 PARQUET: Mapping[str, Any] = {"compression": "zstd", "write_statistics": False}
@@ -262,9 +260,9 @@ class StageFolder:
             counts=dict(counts),
             examples=tuple(examples)[:5],
             machine=record_machine(storage.parent(self.url)),
-            committed_seconds=round(time.time(), 3),
-            host=socket.gethostname(),
-            process=os.getpid(),
+            committed_seconds=round(system.time(), 3),
+            host=system.gethostname(),
+            process=system.getpid(),
             rejects_file=rejects_file,
         )
         storage.publish_content(self.part_url(receipt), content)
@@ -280,7 +278,7 @@ class StageFolder:
     def leave_open(self, shard: int, shard_digest: str, reason: str) -> None:
         """Records why an attempt left a shard open."""
         url = storage.join(self._receipts_url, listing.OPEN.name(shard_digest, shard))
-        storage.replace(url, LeftOpen(shard, reason, time.time()).to_json())
+        storage.replace(url, LeftOpen(shard, reason, system.time()).to_json())
 
     def left_open(self, shard_digests: ShardDigests) -> list[LeftOpen]:
         """The shards that were left open and have no receipt, in their order."""

@@ -1,14 +1,12 @@
 """The progress of a plan and the attempts at a shard, read from plan and receipts only."""
 
 import re
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from beamrank.commit.listing import (
-    OPEN,
     PART,
     RECEIPT,
     RECEIPTS,
@@ -26,6 +24,7 @@ from beamrank.commit.stage import StageRecord
 from beamrank.commit.working import LeftOpen, Working
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Document, Seconds, sha256
+from beamrank.system import system
 
 # A stage without activity for longer was stopped and resumed.
 _PAUSE_SECONDS = 60.0
@@ -167,10 +166,10 @@ def read_status(
     """The status of every stage, in order; `now` is in seconds since 1970, by default the
     clock's.
     """
-    now = time.time() if now is None else now
+    now = system.time() if now is None else now
     receipts = read_receipts(plan) if receipts is None else receipts
     retries = _read_retries(plan)
-    return [_stage_status(plan, stage, receipts[stage.name], retries, now) for stage in plan.stages]
+    return [_stage_status(plan, stage, receipts, retries, now) for stage in plan.stages]
 
 
 def read_receipts(plan: Plan) -> dict[str, Mapping[int, Receipt]]:
@@ -180,13 +179,7 @@ def read_receipts(plan: Plan) -> dict[str, Mapping[int, Receipt]]:
     """
     by_stage: dict[str, Mapping[int, Receipt]] = {}
     for stage in plan.stages:
-        folder, before = plan.folder(stage.name), [by_stage[name] for name in stage.inputs]
-        of_all = plan.digest_of_all(stage)
-        digests = {
-            shard: plan.shard_digest(stage, shard, [receipts[shard] for receipts in before], of_all)
-            for shard in range(len(plan.shards) if of_all or not stage.waits_for else 0)
-            if all(shard in receipts for receipts in before)
-        }
+        folder, digests = plan.folder(stage.name), _known_digests(plan, stage, by_stage)
         # A sealed stage is read from its manifest: a request, not one a shard.
         manifest = (
             folder.manifest(tuple(digests.values())) if len(digests) == len(plan.shards) else None
@@ -195,6 +188,18 @@ def read_receipts(plan: Plan) -> dict[str, Mapping[int, Receipt]]:
             folder.receipts(digests) if manifest is None else dict(enumerate(manifest.receipts))
         )
     return by_stage
+
+
+def _known_digests(
+    plan: Plan, stage: StageRecord, by_stage: Mapping[str, Mapping[int, Receipt]]
+) -> dict[int, str]:
+    """The digests of the shards whose inputs have receipts."""
+    before, of_all = [by_stage[name] for name in stage.inputs], plan.digest_of_all(stage)
+    return {
+        shard: plan.shard_digest(stage, shard, [receipts[shard] for receipts in before], of_all)
+        for shard in range(len(plan.shards) if of_all or not stage.waits_for else 0)
+        if all(shard in receipts for receipts in before)
+    }
 
 
 def run_eta_seconds(stages: Sequence[StageStatus]) -> float | None:
@@ -206,15 +211,16 @@ def run_eta_seconds(stages: Sequence[StageStatus]) -> float | None:
 def _stage_status(
     plan: Plan,
     stage: StageRecord,
-    receipts: Mapping[int, Receipt],
+    by_stage: Mapping[str, Mapping[int, Receipt]],
     retries: Sequence[Retry],
     now: float,
 ) -> StageStatus:
+    folder, receipts = plan.folder(stage.name), by_stage[stage.name]
     left = len(plan.shards) - len(receipts)
     done = receipts.values()
     scan, pause = ScanReport(0, 0, 0, ()), _PAUSE_SECONDS
     if stage.scan_digest is not None:
-        scan = read_scans(plan.folder(stage.name).url, stage.scan_digest)
+        scan = read_scans(folder.url, stage.scan_digest)
         pause = _SCAN_PAUSE_SECONDS
     counts = total_counts(done)
     inferences, tokens, padded = (
@@ -232,8 +238,8 @@ def _stage_status(
         stage=stage.name,
         shards=len(plan.shards),
         done=len(done),
-        at_work=_read_work(plan.folder(stage.name).url, receipts, now) if left else (),
-        left_open=_left_open(plan.folder(stage.name).url, receipts) if left else (),
+        at_work=_read_work(folder.url, receipts, now) if left else (),
+        left_open=tuple(folder.left_open(_known_digests(plan, stage, by_stage))) if left else (),
         kept_answers=_kept_answers(plan.output, stage.asks) if stage.asks else 0,
         bad_rows=sum(receipt.bad_rows for receipt in done) + scan.bad_rows,
         eta_seconds=eta,
@@ -247,15 +253,6 @@ def _stage_status(
         padding_share=round(1 - tokens / padded, 4) if padded else None,
         retries=tuple(retry.reason for retry in retries if retry.stage == stage.name),
     )
-
-
-def _left_open(folder: str, receipts: Mapping[int, Receipt]) -> tuple[LeftOpen, ...]:
-    names = [
-        entry.name
-        for entry in list_folder(folder, RECEIPTS)
-        if entry.is_complete(OPEN) and entry.number not in receipts
-    ]
-    return tuple(LeftOpen.read(storage.join(folder, RECEIPTS), names))
 
 
 def _kept_answers(output: str, asks: str) -> int:

@@ -3,7 +3,6 @@ receipts tells others. A shard that was left open has such a file too.
 """
 
 import logging
-import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Count, Document, Seconds
+from beamrank.system import system
 
 TELL_SECONDS = 60.0
 _log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class ShardProgress:
     def __init__(self, shard: int = 0, url: str = "") -> None:
         self.done = self.inputs = 0
         self._shard, self._url, self._told = shard, url, False
-        self._lock, self._next = Lock(), time.monotonic() + TELL_SECONDS
+        self._lock, self._next = Lock(), system.monotonic() + TELL_SECONDS
 
     def add(self, done: int, inputs: int = 0) -> None:
         """Counts inputs that are done now, and inputs that will be. An input is what the stage
@@ -50,11 +50,11 @@ class ShardProgress:
         with self._lock:
             self.done += done
             self.inputs += inputs
-            if self._url and time.monotonic() >= self._next:
+            if self._url and system.monotonic() >= self._next:
                 self._told = True
                 content = Working(self._shard, self.done, self.inputs).to_json()
                 self._try(storage.replace, content)
-                self._next = time.monotonic() + TELL_SECONDS
+                self._next = system.monotonic() + TELL_SECONDS
 
     def end(self) -> None:
         """Removes the file; a killed process leaves it."""

@@ -45,7 +45,7 @@ class RunTopicsConfig(TopicsConfig):
     """The topics of a run."""
 
     limit: Positive | None = None
-    """A trial: only the first so many topics, in the plan's order."""
+    """How many topics a trial runs: the first ones in the plan's order."""
 
 
 class MaxBadRows(Section):
@@ -55,15 +55,15 @@ class MaxBadRows(Section):
 
     short = "docs"
     docs: NotNegative = 100
-    """Corpus rows that cannot be used; more stop the run before scoring."""
+    """How many rows of the corpus may be unusable; more stop the run before scoring."""
     topics: NotNegative = 0
-    """Topics that cannot be used; more are an error before the start, as for `run` and `qrels`."""
+    """How many topics may be unusable; more are an error before the start."""
     run: NotNegative = 0
-    """Rows of `candidates.run` that cannot be used. Rows of a file that lists docs count for
-    `docs`.
+    """How many rows of `candidates.run` may be unusable; more are an error before the start. Rows
+    of a file that lists docs count for `docs`.
     """
     qrels: NotNegative = 0
-    """Judgments that cannot be used."""
+    """How many judgments may be unusable; more are an error before the start."""
 
     def rejects(self, kind: Literal["docs", "topics", "run", "qrels"]) -> Rejects:
         """The collector of an input's rows that are left out."""
@@ -78,37 +78,38 @@ class JobConfig(Section):
     input: InputConfig = InputConfig()
     """How a model's input is laid out."""
     threads: Positive | None = None
-    """Threads of a process, for scoring and Lucene; default: all cores that it may use. The runs do
-    not depend on it.
+    """How many threads a process uses for scoring and Lucene; by default all cores that it may use.
+    The runs do not depend on this key.
     """
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of the models; `auto` is a fast one of the device."""
+    """The number format of the models; `auto` chooses a fast one for the device (see the notes)."""
     device: DeviceName = "auto"
-    """The device of models: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several."""
+    """Where models compute: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several."""
     backend: str = "torch"
     """The library that runs models: `torch`, `openvino` on a CPU, or `auto` for the faster one
     there.
     """
     kernel: Literal["auto", "torch", "compiled"] = "auto"
-    """The kernel of attention with `backend: torch` on a CPU: `torch`, or the kernels that were
-    `compiled` at installation; `auto` is these where they are faster, and torch for workers on
-    other machines."""
+    """What computes attention on a CPU with `backend: torch`: `torch`, or the kernels that were
+    `compiled` at installation. `auto` uses compiled kernels where they are faster, but torch for
+    workers on other machines."""
     stall_minutes: Annotated[float, Field(gt=0)] = 30
-    """A job in which no shard makes progress for so long is stopped."""
+    """A job is stopped if no shard makes progress for so many minutes."""
 
 
 class RunInputConfig(InputConfig):
     """The inputs of the stages of a run."""
 
     max_text_bytes: Positive = 1 << 14
-    """Of a text, for stages that read texts and no tokens; a longer one is cut."""
+    """The most bytes of a text for stages that read texts rather than tokens; longer texts are cut.
+    """
 
 
 class RunConfig(JobConfig):
     """Everything that a run needs to know. See docs/reference/configuration.md."""
 
     run_tag: Annotated[str, Field(pattern=r"^\S+$")] = "beamrank"
-    """The sixth column of the runs; no white space, no control characters."""
+    """The sixth column of the runs, without white space and control characters."""
     corpus: CorpusConfig
     """The docs."""
     topics: RunTopicsConfig
@@ -116,25 +117,25 @@ class RunConfig(JobConfig):
     qrels: QrelsConfig | None = None
     """The judgments. Without them nothing is evaluated."""
     measures: tuple[str, ...] = DEFAULT_MEASURES
-    """Names of ir_measures or trec_eval; stages are compared by the first. `[]`: nothing is
+    """Names of ir_measures or trec_eval. The first measure compares stages; with `[]` nothing is
     evaluated."""
     reuse: tuple[Path, ...] = ()
-    """Outputs of earlier runs, whose scores of the same inputs are reused.
-    """
+    """Outputs of earlier runs. Their scores of the same inputs are reused."""
     run_formats: Annotated[tuple[Annotated[str, OneOf(RUN_FORMATS)], ...], Field(min_length=1)] = (
         "trec",
     )
     """The formats in which runs are written."""
     run_files: Literal["one", "parts"] | None = None
-    """A run as one file, or as a folder with a part a shard; default: `one` for text, `parts` for
-    Parquet.
+    """Whether a run is `one` file, or a folder of `parts`, one for each shard; by default `one` for
+    text, `parts` for Parquet.
     """
     shards: Positive | None = None
-    """Units of work, commit and resuming; default: one for 16 topics, at most 4,096 of these, then
-    for up to 160.
+    """How many shards the topics are divided into; by default one for every 16 topics. Above 4,096
+    shards they grow, to at most 160 topics each.
     """
     on_missing_doc: Literal["error", "drop"] = "error"
-    """What to do with a candidate whose doc is not in the corpus; `drop` counts and reports it."""
+    """What happens if a candidate's doc is not in the corpus; `drop` drops, counts and reports it.
+    """
     max_bad_rows: MaxBadRows = MaxBadRows()
     """Rows that may be left out."""
     index: IndexConfig | None = None

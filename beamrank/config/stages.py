@@ -30,13 +30,14 @@ class SegmentsConfig(Section):
     """Long docs in segments that monoBERT scores one by one."""
 
     length_tokens: Positive
-    """Wordpieces of a segment."""
+    """How many wordpieces a segment has."""
     stride_tokens: Positive | None = None
-    """Wordpieces from one segment's beginning to the next one's; default: length_tokens."""
+    """How many wordpieces after a segment's beginning the next one begins; by default its length.
+    """
     pooling: SegmentPooling = "max"
-    """Which of the segments' scores is the doc's; `first` scores one."""
+    """How the segments' scores become the doc's; `first` scores only the first segment."""
     limit: Annotated[int, Field(ge=1, le=1000)] = 16
-    """Segments of a doc that are scored at most."""
+    """How many segments of a doc are scored at most."""
 
     @model_validator(mode="after")
     def _check_stride(self) -> Self:
@@ -67,11 +68,11 @@ class InputConfig(Section):
     """How a model's input is laid out (docs/reference/model-inputs.md)."""
 
     truncation: Truncation = "original"
-    """The rule for texts that are too long."""
+    """The rule for texts that are too long (docs/reference/model-inputs.md)."""
     max_query_length: Annotated[int, Field(ge=3)] = 64
-    """Tokens, special tokens included."""
+    """The most tokens of a query, special tokens included."""
     max_length: Annotated[int, Field(ge=8)] = 512
-    """Tokens, special tokens included; at most the positions of the checkpoint."""
+    """The most tokens of an input, special tokens included; at most the checkpoint's positions."""
 
     @property
     def limits(self) -> InputLimits:
@@ -114,10 +115,10 @@ class CombineConfig(Section):
     """How scores are mixed with those of the stage before."""
 
     source: Literal["before"] = Field("before", alias="with", exclude=True)
-    """Whose scores are mixed in."""
+    """The stage whose scores are mixed in."""
     weight: Annotated[float | str, BeforeValidator(_checked_weight)] = 0.7
-    """The share of its own scores, from 0 to 1. `card`: `beamrank.combine_weight` of the
-    checkpoint's config.json.
+    """The weight of the stage's own scores, from 0 to 1. `card` reads `beamrank.combine_weight`
+    from the checkpoint's config.json.
     """
     normalize: Normalization = "minmax"
     """How scores become comparable, over the docs of a query that the stage scores."""
@@ -200,12 +201,13 @@ class MonoConfig(ModelConfig, PointwiseConfig):
     checkpoint: CheckpointName
     """`embedded:mono`, a Hugging Face id, a folder or its URL."""
     k: Positive = 1000
-    """Candidates that are scored (the papers' k0); by default at most those given."""
+    """How many candidates per query are scored (the papers' k0); at most those given."""
     segments: SegmentsConfig | None = None
     """Splits long docs; by default their beginning is scored."""
     instruction: Instruction | None = None
-    """The task, for models whose prompt has one; default: their own. `"{instruction}"`: each
-    topic's, from its column `instruction`."""
+    """The task, for models whose prompt has one; by default the model's own. `"{instruction}"`
+    takes it from each topic's column `instruction`.
+    """
 
     def doc_tokens(self, input_tokens: int) -> int:
         return input_tokens if self.segments is None else self.segments.doc_tokens
@@ -226,13 +228,13 @@ class DuoConfig(ModelConfig):
     checkpoint: CheckpointName
     """`embedded:duo`, a Hugging Face id, a folder or its URL."""
     k: Positive = 50
-    """Candidates that are compared (the papers' k1); by default at most mono.k."""
+    """How many candidates per query are compared (the papers' k1); at most `mono.k`."""
     aggregation: Annotated[str, OneOf(METHODS)] = "sum"
-    """How scores of pairs make a candidate's."""
+    """How the scores of a candidate's pairs become its score."""
     opponents: Positive | None = None
-    """With `sample`: opponents of a candidate (m of equation 7)."""
+    """How many opponents `sample` draws for a candidate (m of equation 7)."""
     seed: int = 0
-    """With `sample`: decides which opponents are drawn."""
+    """Decides which opponents `sample` draws."""
 
     def check_input(self, name: str, layout: InputConfig) -> None:  # noqa: ARG002
         if layout.truncation == "hf":
@@ -260,18 +262,18 @@ class IndexConfig(Section):
 
     short = "path"
     path: Path = ""
-    """Its folder; built from the corpus if it does not exist."""
+    """The folder of the index, which is built from the corpus if it does not exist."""
     prebuilt: str | None = None
-    """One of pyserini's indexes, such as `msmarco-v1-passage`, in place of `path`: downloaded once
-    a machine.
+    """One of pyserini's indexes, such as `msmarco-v1-passage`, in place of `path`. Each machine
+    downloads it once.
     """
     language: Annotated[str, OneOf(LANGUAGES)] = "en"
-    """Of the texts: decides the analyzer of docs and topics. `pretokenized`: words between white
-    space.
+    """The language of the texts; it selects the analyzer. `pretokenized` takes what stands between
+    white space as words.
     """
     update: bool = False
-    """Update it when the corpus has changed; without this key, an index of another corpus is an
-    error.
+    """Whether the index is updated when the corpus has changed. Without this key, an index of
+    another corpus is an error.
     """
 
     @model_validator(mode="after")
@@ -297,10 +299,10 @@ class FirstStageConfig(StageConfig):
 
     uses_index: ClassVar[bool] = False
     k: Positive = 1000
-    """Candidates of a query, at most."""
+    """How many candidates per query the stage gives, at most."""
     exclude: PathOrSelf | None = None
-    """Leave docs out before `k` is counted: `self` (the doc with the query's own id, for BEIR's
-    ArguAna and Quora), or a file with a query_id and a doc_id a row."""
+    """Docs that are left out before `k` is counted: `self` (the doc with the query's own id), or a
+    file with a query_id and a doc_id a row (docs/reference/formats.md)."""
 
 
 class Bm25Config(FirstStageConfig):
@@ -309,15 +311,15 @@ class Bm25Config(FirstStageConfig):
     uses_index = True
 
     k1: Annotated[float, Field(ge=0)] = 0.9
-    """0 or more; Anserini's default. Lucene's is 1.2, MS MARCO's tuned value 0.82."""
+    """0 or more. The default is Anserini's; Lucene's is 1.2, and 0.82 is tuned for MS MARCO."""
     b: Annotated[float, Field(ge=0, le=1)] = 0.4
-    """0 to 1; Anserini's default. Lucene's is 0.75, MS MARCO's tuned value 0.68."""
+    """From 0 to 1. The default is Anserini's; Lucene's is 0.75, and 0.68 is tuned for MS MARCO."""
     expansion: Literal["rm3", "rocchio"] | None = None
-    """Adds terms of the first ten docs to each query, as Anserini does by default; the index needs
-    doc vectors.
+    """Adds terms of the first ten docs to each query, as Anserini does. The index must store doc
+    vectors.
     """
     template: TemplateText | None = None
-    """The text of a topic that only BM25 gets, like `topics.template`."""
+    """A text of each topic for BM25 alone, made like `topics.template`."""
 
 
 class CandidatesConfig(FirstStageConfig):

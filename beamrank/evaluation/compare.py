@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from beamrank.evaluation.evaluate import Evaluation, evaluate_one, without
+from beamrank.evaluation.evaluate import TOPICS, Evaluation, evaluate_one, topics_in_means, without
 from beamrank.evaluation.measures import parse_measures
 from beamrank.evaluation.significance import Comparison, compare_evaluations, corrected
 from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, P_VALUE, Cell, Column, Table
@@ -153,7 +153,9 @@ class RunComparison:
     """Runs beside a baseline, which comes first.
 
     Attributes:
-        queries: the judged topics; None without qrels.
+        queries: the judged topics that means are over; None without qrels.
+        judged: all judged topics.
+        topics: of `evaluate.TOPICS`, the ones that means are over.
         test, correction: names in `significance.TESTS` and `significance.CORRECTIONS`.
         runs: the baseline and the others, in order.
         notes: what a user should know about the files and about what is missing.
@@ -161,6 +163,8 @@ class RunComparison:
     """
 
     queries: int | None
+    judged: int | None
+    topics: str
     test: str
     correction: str
     runs: list[ComparedRun]
@@ -188,6 +192,8 @@ class RunComparison:
         return {
             "baseline": self.runs[0].run,
             "queries": self.queries,
+            "judged_queries": self.judged,
+            "topics": self.topics,
             "test": self.test,
             "correction": self.correction,
             "runs": [run.as_object() for run in self.runs],
@@ -214,6 +220,7 @@ def compare_runs(
     agree: bool = True,
     max_bad_rows: int = 0,
     hints: FileHints = NO_FILE_HINTS,
+    topics: str = TOPICS[0],
     progress: Progress = SILENT,
 ) -> RunComparison:
     """Compares run files with a baseline. Two runs are in memory at a time.
@@ -222,7 +229,7 @@ def compare_runs(
     `significance.TESTS` and `significance.CORRECTIONS`; `names` has the runs' names by their paths,
     by default the files' names. With `agree`, the agreement of the rankings is computed. At most
     `max_bad_rows` unusable rows of each run and of the qrels are left out. `hints` say how the
-    files are laid out.
+    files are laid out. Means are over the topics that `topics_in_means` gives for the baseline.
 
     Raises:
         ConfigError: a measure is unknown (found before anything is read).
@@ -244,9 +251,12 @@ def compare_runs(
     warnings: list[str] = []
 
     def read(url: str) -> tuple[Run, ComparedRun, Evaluation | None]:
+        nonlocal qrels
         rejects = Rejects("run", max_bad_rows)
         run = read_run(url, hints=hints.run, rejects=rejects, progress=progress)
         run = without(run, excluded, qrels)
+        if qrels is not None and not facts:
+            qrels = topics_in_means(qrels, run, topics)
         compared = ComparedRun(url, shown[url], len(run.order), {})
         if qrels is None:
             facts[noted[url]] = [*run.notes.facts(), *own_facts(run.order)]
@@ -283,9 +293,8 @@ def compare_runs(
         *about_topics,
         *(() if base is None else _test_notes(runs, noted, tested)),
     ]
-    return RunComparison(
-        None if qrels is None else len(qrels.relevance), test, correction, runs, notes, warnings
-    )
+    measured, judged = (None, None) if qrels is None else (len(qrels.relevance), qrels.notes.topics)
+    return RunComparison(measured, judged, topics, test, correction, runs, notes, warnings)
 
 
 def _correct(runs: Sequence[ComparedRun], tested: Sequence[str], correction: str) -> None:

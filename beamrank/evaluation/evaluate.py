@@ -35,6 +35,7 @@ from beamrank.notes import Note, first_few
 
 Rankings: TypeAlias = Iterable[tuple[str, Sequence[str]]]
 
+TOPICS = "qrels", "run"
 _COUNT_JUDGMENTS = ("NumQ", "NumRel")
 _TOPICS_AT_ONCE = 500
 # Below these shares of the judged topics, the ids of a run and its qrels do not meet.
@@ -174,7 +175,10 @@ class RunEvaluation(NamedTuple):
 
     def facts(self) -> list[Note]:
         """Notes for the user about the run."""
-        return [*self.run_notes.facts(), *self.evaluation.notes.facts(), *self.own]
+        measured, judged = self.evaluation.notes.topics, self.qrels_notes.topics
+        some = Note("judged topics in the means", f"{measured:,} of {judged:,}")
+        only = [some] if measured < judged else []
+        return [*self.run_notes.facts(), *only, *self.evaluation.notes.facts(), *self.own]
 
     def lines(self) -> list[str]:
         """Notes for the user about the run and its qrels, a line each."""
@@ -297,8 +301,8 @@ class Evaluator:
             warnings.append(
                 f"judged topics that are in the run: {in_run:,} of {judged:,}; the others count "
                 "as 0 in every mean. The first topics of the run are "
-                f"{first_few(self._first_topics)}; it lacks {lacks}. Measure a trial against the "
-                "judgments of its own topics"
+                f"{first_few(self._first_topics)}; it lacks {lacks}. Measure a trial over its "
+                "own topics (`--topics run` of eval and compare)"
             )
         if self._ranking_judged < FEWEST_RANKING_JUDGED * in_run:
             query_id, doc_ids, relevant = self._ranking_none
@@ -401,12 +405,14 @@ def evaluate_run_files(
     excluded: Excluded | None = None,
     max_bad_rows: int = 0,
     hints: FileHints = NO_FILE_HINTS,
+    topics: str = TOPICS[0],
 ) -> list[RunEvaluation]:
     """Measures several run files against a qrels file, which is read once, without the docs that
     are left out.
 
     Of each run and of the qrels, at most `max_bad_rows` rows that cannot be used are left out, and
-    noted. `hints` say how the files are laid out.
+    noted. `hints` say how the files are laid out. Means are over the topics that `topics_in_means`
+    gives for the first run.
 
     Raises:
         ConfigError: a measure is unknown (found before anything is read).
@@ -415,14 +421,24 @@ def evaluate_run_files(
     """
     parse_measures(measures)
     qrels = read_qrels(qrels_url, hints.qrels, Rejects("qrels", max_bad_rows))
-    evaluations = []
+    evaluations: list[RunEvaluation] = []
     for url in run_urls:
         run = read_run(url, hints=hints.run, rejects=Rejects("run", max_bad_rows))
         run = without(run, excluded, qrels)
+        if not evaluations:
+            qrels = topics_in_means(qrels, run, topics)
         evaluations.append(
             evaluate_one(run, qrels, measures, f"the run {url}", f"the qrels {qrels_url}")
         )
     return evaluations
+
+
+def topics_in_means(qrels: Qrels, run: Run, topics: str) -> Qrels:
+    """The judgments of the topics that means are over: of all, or, with `run`, of those that a run
+    has, such as a trial.
+    """
+    shared = [query_id for query_id in run.order if query_id in qrels.relevance]
+    return qrels.of_topics(shared) if topics == "run" and shared else qrels
 
 
 def without(run: Run, excluded: Excluded | None, qrels: Qrels | None) -> Run:

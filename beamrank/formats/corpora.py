@@ -62,18 +62,18 @@ class CorpusConfig(Section):
     path: Glob
     """A file, a folder or a glob."""
     format: Annotated[str, OneOf(FORMATS, (AUTO,))] = AUTO
-    """The format of its files; `auto` guesses it from the first one."""
+    """The format of the files; `auto` guesses it from the first file."""
     fields: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    """The fields of a doc that are joined by one space to make its text; default: the format's own.
+    """The fields that make a doc's text, joined by one space; by default the format's own fields.
     """
     template: TemplateText | None = None
-    """In place of `fields`: the text of a doc, with fields in braces, such as `"{title}\\n{text}"`.
+    """The text of a doc with fields in braces, such as `"{title}\\n{text}"`, in place of `fields`.
     """
     columns: DocColumns | None = None
     """The names of the id or the text, where they are not the usual ones."""
     header: bool | None = None
-    """Whether the first line of each TSV or CSV file names the columns; default: recognized, and
-    said.
+    """Whether the first line of each TSV or CSV file names the columns; by default this is
+    recognized and printed.
     """
     quotes: bool = False
     """Whether a TSV has quotes, as a CSV has."""

@@ -58,27 +58,27 @@ class TopicsConfig(Section):
     path: Paths
     """A file, a folder, a glob, or a list of them."""
     format: Annotated[str, OneOf(FORMATS, (AUTO,))] = AUTO
-    """Its format; `auto` guesses it from the first file."""
+    """The format of the topics; `auto` guesses it from the first file."""
     decoding: Literal["full", "original"] = "full"
-    """Of TREC CAR's ids: `full` decodes every percent escape, `original` only `%20`, as the code of
-    2019 does.
+    """How TREC CAR's ids are decoded: `full` decodes every percent escape, `original` only `%20`,
+    as the code of 2019 does.
     """
     ids: Literal["file", "order"] = "file"
     """`order` numbers the topics from 1 in the order of the file, as the qrels of Cranfield do."""
     template: TemplateText | None = None
     """The text of a topic, with columns, fields of JSON or TREC's tags in braces, such as
-    `"{title} {desc}"`; default: the format's own.
+    `"{title} {desc}"`; by default the format's own text.
     """
     columns: TopicColumns | None = None
     """The names of the id or the text, where they are not the usual ones."""
     header: bool | None = None
-    """Whether the first line of each TSV or CSV file names the columns; default: recognized, and
-    said.
+    """Whether the first line of each TSV or CSV file names the columns; by default this is
+    recognized and printed.
     """
     quotes: bool = False
     """Whether a TSV has quotes, as a CSV has."""
     only_judged: bool = False
-    """Keep only the topics of the qrels (BEIR has the topics of all splits in one file)."""
+    """Whether only the topics of the qrels are kept (BEIR has all splits' topics in one file)."""
 
     @model_validator(mode="after")
     def _check_header(self) -> Self:

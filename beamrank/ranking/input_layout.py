@@ -93,12 +93,13 @@ class InputTemplate:
 
 class PaddedBatch(NamedTuple):
     """Inputs side by side, padded to one width: int32[b, width] ids and token types, int64[b]
-    lengths in tokens.
+    lengths in tokens. The first input has `prefix` ids before its last text, which leave it one.
     """
 
     token_ids: npt.NDArray[np.int32]
     token_types: npt.NDArray[np.int32]
     lengths: Lengths
+    prefix: int = 0
 
 
 @dataclass(frozen=True)
@@ -298,7 +299,8 @@ def lay_out(inputs: PackedInputs, rows: npt.NDArray[np.intp], width: int) -> Pad
     for end, end_ids in zip(ends.T, template.ends, strict=True):
         for offset, token_id in enumerate(end_ids):
             np.put_along_axis(token_ids, end[:, None] + offset, np.int32(token_id), axis=1)
-    return PaddedBatch(token_ids, token_types, afters[:, -1])
+    prefix = int(afters[:1, -2].sum()) - (not template.ends[-1])
+    return PaddedBatch(token_ids, token_types, afters[:, -1], prefix)
 
 
 def cut_docs(inputs: PackedInputs) -> PackedInputs:

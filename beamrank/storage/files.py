@@ -23,6 +23,7 @@ from beamrank.errors import BeamrankError, PreflightError
 from beamrank.storage import local_files, stores
 from beamrank.storage.stores import UnreachableError
 from beamrank.storage.urls import hide_credentials, shown_message
+from beamrank.system import system
 
 _WEB = ("http://", "https://")
 _READ_AT_ONCE = 64
@@ -64,7 +65,7 @@ def absolute(url: str) -> str:
 def resolved(url: str) -> str:
     """`absolute`, without symbolic links."""
     path = absolute(url)
-    return path if is_remote(path) else os.path.realpath(path)
+    return path if is_remote(path) else system.path.realpath(path)
 
 
 def join(folder: str, *names: str) -> str:
@@ -113,7 +114,7 @@ def located(url: str) -> Iterator[tuple[Any, str]]:
 
 def _filesystem(url: str) -> tuple[Any, str]:
     if not is_remote(url):  # not by its URL, in which `::` would begin another one
-        return LocalFileSystem(use_listings_cache=False), url
+        return system.LocalFileSystem(use_listings_cache=False), url
     for protocol in (link.partition("://")[0] for link in url.split("::")):
         if protocol in _COPYING:
             raise PreflightError(
@@ -197,7 +198,7 @@ def entries_in(filesystem: Any, folder: str) -> list[dict[str, Any]]:
 
 
 def _list(
-    folder: str, kind: str = "", is_kind: Callable[[str], bool] = os.path.exists
+    folder: str, kind: str = "", is_kind: Callable[[str], bool] = system.path.exists
 ) -> list[dict[str, Any]]:
     """The entries of one kind in a folder, or all; none if there is no folder."""
     with located(folder) as (filesystem, path):
@@ -219,7 +220,7 @@ def is_empty(folder: str) -> bool:
 
 def list_files(folder: str) -> list[dict[str, Any]]:
     """Fsspec's entries of the files in a folder; empty if there is no folder."""
-    return _list(folder, "file", os.path.isfile)
+    return _list(folder, "file", system.path.isfile)
 
 
 def sizes_bytes(folder: str) -> dict[str, int]:
@@ -238,7 +239,7 @@ def entry_names(folder: str) -> set[str]:
 
 def folder_names(folder: str) -> set[str]:
     """The names of the folders in a folder; empty if there is no folder."""
-    return {name(entry["name"]) for entry in _list(folder, "directory", os.path.isdir)}
+    return {name(entry["name"]) for entry in _list(folder, "directory", system.path.isdir)}
 
 
 def check_folder(output: str) -> None:
@@ -379,10 +380,14 @@ def publish(url: str, content: bytes) -> bool:
 
 def publish_content(url: str, content: bytes) -> None:
     """`publish` of a file that is named after its content; other bytes under that name are
-    replaced.
+    replaced, and the same bytes are as new, so that `gc` leaves them.
     """
-    if not publish(url, content) and read_bytes(url) != content:
+    if publish(url, content):
+        return
+    if is_remote(url) or read_bytes(url) != content:
         replace(url, content)
+    else:
+        system.utime(absolute(url))
 
 
 @contextmanager
@@ -392,7 +397,7 @@ def held(url: str, content: bytes) -> Iterator[Callable[[], None]]:
     """
     if not is_remote(url):
         with local_files.held_file(absolute(url), content):
-            yield partial(os.utime, absolute(url))
+            yield partial(system.utime, absolute(url))
         return
     with local_files.held_file(_lock(url), b""):
         publish(url, content)
@@ -415,7 +420,7 @@ def holder_ended(
 ) -> Iterator[bool]:
     """Whether the process that holds a file has ended: see `local_files.holder_ended`."""
     path = _lock(url) if is_remote(url) else absolute(url)
-    if is_remote(url) and not os.path.exists(path):
+    if is_remote(url) and not system.path.exists(path):
         yield age_seconds is not None and age_seconds > most_seconds
         return
     with local_files.holder_ended(path, machine, age_seconds, most_seconds) as ended:
@@ -458,7 +463,7 @@ def replace_stream(url: str, chunks: Iterable[bytes], *, through_link: bool = Fa
 
 def is_link(url: str) -> bool:
     """Whether a local path is a symbolic link."""
-    return not is_remote(url) and os.path.islink(absolute(url))
+    return not is_remote(url) and system.path.islink(absolute(url))
 
 
 def leads_away(folder: str, path: str) -> bool:
@@ -480,7 +485,7 @@ def own_folder(folder: str, *names: str) -> str:
     for url in _links_on_way(folder, names):
         print(
             shown_message(
-                f"warning: {url} is a link to {os.readlink(absolute(url))}, and no file is "
+                f"warning: {url} is a link to {system.readlink(absolute(url))}, and no file is "
                 "replaced behind a link: a folder takes its place, and the link's target stays"
             ),
             file=sys.stderr,
@@ -505,7 +510,7 @@ def remove(url: str) -> None:
 def remove_files(folder: str, names: Iterable[str]) -> None:
     """Removes files and links of a folder, many at a time; a local folder too, if it is empty."""
     with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-        list(pool.map(remove, (join(folder, name) for name in names)))
+        list(pool.map(remove, (join(folder, name) for name in sorted(names))))
     if not is_remote(folder):
         with suppress(OSError):
-            os.rmdir(absolute(folder))
+            system.rmdir(absolute(folder))

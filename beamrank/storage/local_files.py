@@ -9,13 +9,11 @@ file can replace it.
 
 import ctypes
 import errno
-import fcntl
 import os
 import re
 import shutil
 import stat
 import tempfile
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -28,6 +26,7 @@ import psutil
 
 from beamrank.errors import PreflightError
 from beamrank.machine import machine_id
+from beamrank.system import system
 
 TEMPORARY_SUFFIX = ".tmp"
 _TEMPORARY = re.compile(r"\.(?P<base>.+)\.(?P<machine>[0-9a-f]{8})-[0-9a-f]{12}\.tmp", re.DOTALL)
@@ -76,23 +75,23 @@ def check_regular(path: str) -> None:
 
 def _kind(path: str) -> str | None:
     try:
-        return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode))
+        return _KINDS.get(stat.S_IFMT(system.stat(path).st_mode))
     except (OSError, ValueError):
         return None
 
 
 def _own_descriptor(path: str) -> int | None:
     """The number of an open file of this process that a path leads to."""
-    descriptors = f"/proc/{os.getpid()}/fd"
+    descriptors = f"/proc/{system.getpid()}/fd"
     for _ in range(8):
         if (
-            os.path.realpath(os.path.dirname(path)) == descriptors
+            system.path.realpath(os.path.dirname(path)) == descriptors
             and os.path.basename(path).isdecimal()
         ):
             return int(os.path.basename(path))
-        if not os.path.islink(path):
+        if not system.path.islink(path):
             return None
-        path = os.path.join(os.path.dirname(path), os.readlink(path))
+        path = os.path.join(os.path.dirname(path), system.readlink(path))
     return None
 
 
@@ -101,7 +100,7 @@ def _open_special(path: str) -> BinaryIO | None:
     descriptor = _own_descriptor(path)
     if descriptor is not None:
         # Not by its name: a file that the shell opened for appending would be cut.
-        return open(os.dup(descriptor), "wb")
+        return open(system.dup(descriptor), "wb")
     kind = _kind(path)
     if kind in (_SOCKET, _DISK):
         raise PreflightError(
@@ -112,7 +111,7 @@ def _open_special(path: str) -> BinaryIO | None:
 
 def mount(path: str) -> list[str]:
     """The kind and the device or server of the file system that holds a path; empty if unknown."""
-    real = f"{os.path.realpath(path)}/"
+    real = f"{system.path.realpath(path)}/"
     mounts = [
         (len(mount.mountpoint), mount.fstype, mount.device)
         for mount in psutil.disk_partitions(all=True)
@@ -125,16 +124,16 @@ def temporary_name(base: str) -> str:
     """A new hidden name for what becomes `base`; it tells on which machine that is written."""
     if len(os.fsencode(base)) > _LONGEST_BASE_BYTES:
         base = base[: _LONGEST_BASE_BYTES // 4]
-    return f".{base}.{machine_id()}-{uuid.uuid4().hex[:12]}{TEMPORARY_SUFFIX}"
+    return f".{base}.{machine_id()}-{system.uuid4().hex[:12]}{TEMPORARY_SUFFIX}"
 
 
-def _new_file(path: str) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+def _new_file(path: str) -> Any:
+    return system.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
 
 
-def _new_folder(path: str, mode: int = 0o777) -> int:
-    os.mkdir(path, mode)
-    return os.open(path, os.O_RDONLY)
+def _new_folder(path: str, mode: int = 0o777) -> Any:
+    system.mkdir(path, mode)
+    return system.open(path, os.O_RDONLY)
 
 
 @contextmanager
@@ -146,32 +145,32 @@ def _held(path: str, make: Callable[[str], int]) -> Iterator[int]:
         descriptor = make(path)
         # Some file systems have no locks.
         with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            system.flock(descriptor, system.LOCK_EX)
         # Before it was locked, it looked like the file of a process that has ended.
-        if os.path.lexists(path):
+        if system.path.lexists(path):
             break
-        os.close(descriptor)
+        system.close(descriptor)
     try:
         yield descriptor
     finally:
         _remove(path)
-        os.close(descriptor)
+        system.close(descriptor)
 
 
 def _remove(path: str) -> None:
     with suppress(OSError):
-        if os.path.isdir(path) and not os.path.islink(path):
+        if system.path.isdir(path) and not system.path.islink(path):
             shutil.rmtree(path, ignore_errors=True)
         else:
-            os.unlink(path)
+            system.unlink(path)
 
 
 @contextmanager
 def held_file(path: str, content: bytes) -> Iterator[None]:
     """A new file that shows others by its lock that this process is in the `with` block."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    system.makedirs(os.path.dirname(path), exist_ok=True)
     with _held(path, _new_file) as descriptor:
-        os.write(descriptor, content)
+        system.write(descriptor, content)
         yield
 
 
@@ -191,19 +190,19 @@ def holder_ended(
     """
     is_old = age_seconds is not None and age_seconds > most_seconds
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = system.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         yield isinstance(error, FileNotFoundError) or is_old
         return
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            system.flock(descriptor, system.LOCK_SH | system.LOCK_NB)
             ended = is_old or machine == machine_id()
         except OSError as error:
             ended = is_old and not isinstance(error, BlockingIOError)
         yield ended
     finally:
-        os.close(descriptor)
+        system.close(descriptor)
 
 
 def final_name(name: str) -> str | None:
@@ -220,7 +219,7 @@ def remove_leftovers(folder: str, base: str | None = None) -> None:
     of the folder's file system.
     """
     # Others may remove them too, or not let us.
-    with suppress(OSError), os.scandir(folder) as entries:
+    with suppress(OSError), system.scandir(folder) as entries:
         for entry in entries:
             match = _TEMPORARY.fullmatch(entry.name)
             if match is None or base not in (None, match["base"]):
@@ -228,7 +227,7 @@ def remove_leftovers(folder: str, base: str | None = None) -> None:
             with suppress(OSError):
                 about = entry.stat(follow_symlinks=False)
                 # Files in a folder are written without a change of its time.
-                age = None if entry.is_dir() else os.stat(folder).st_mtime - about.st_mtime
+                age = None if entry.is_dir() else system.stat(folder).st_mtime - about.st_mtime
                 with holder_ended(entry.path, match["machine"], age, _ABANDONED_SECONDS) as ended:
                     if ended:
                         _remove(entry.path)
@@ -241,7 +240,7 @@ def new_folder(target: str | Path) -> Iterator[Path]:
     The target must not exist, or be an empty folder; a link to such a one stays a link. After an
     error nothing is left.
     """
-    target = Path(os.path.realpath(target))
+    target = Path(system.path.realpath(target))
     remove_leftovers(str(target.parent), target.name)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(temporary_name(target.name))
@@ -291,7 +290,7 @@ def replace_file(
     files of killed writers of the file are removed first. A device, a pipe or an open file of this
     process is written to, as far as an error in the middle.
     """
-    if through_link or not os.path.islink(path):
+    if through_link or not system.path.islink(path):
         with _naming(path):
             special = _open_special(path)
             if special is not None:
@@ -299,11 +298,11 @@ def replace_file(
                     special.writelines(chunks)
                 return
     if through_link:
-        path = os.path.realpath(path)
+        path = system.path.realpath(path)
     if removes_old:
         remove_leftovers(*os.path.split(path))
     with _written_beside(path, chunks) as temporary:
-        os.replace(temporary, path)
+        system.replace(temporary, path)
         _sync_folder(path)
 
 
@@ -315,11 +314,11 @@ def _written_beside(path: str, chunks: Iterable[bytes]) -> Iterator[str]:
     The file survives a power failure once its folder is synced too.
     """
     folder, base = os.path.split(path)
-    os.makedirs(folder, exist_ok=True)
+    system.makedirs(folder, exist_ok=True)
     temporary = os.path.join(folder, temporary_name(base))
     with _naming(path, temporary), _held(temporary, _new_file) as descriptor:
         # Some mounts store a file only when it is closed.
-        with open(os.dup(descriptor), "wb") as file:
+        with system.fdopen(system.dup(descriptor), "wb") as file:
             file.writelines(chunks)
             file.flush()
             _sync(file.fileno())
@@ -340,7 +339,7 @@ def _naming(path: str, temporary: str = "") -> Iterator[None]:
 def _move_to_new(temporary: str, path: str) -> bool:
     """Gives a file a name that does not exist; False if it does."""
     try:
-        os.link(temporary, path)
+        system.link(temporary, path)
     except FileExistsError:
         return False
     except OSError as error:
@@ -365,19 +364,19 @@ def _rename_to_new(temporary: str, path: str) -> bool:
     # One writer makes the name. Until it has renamed its file, others find an empty one, which
     # counts as damaged.
     try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        system.close(system.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     except FileExistsError:
         return False
-    os.replace(temporary, path)
+    system.replace(temporary, path)
     return True
 
 
 def _sync_folder(path: str) -> None:
-    descriptor = os.open(os.path.dirname(path), os.O_RDONLY)
+    descriptor = system.open(os.path.dirname(path), os.O_RDONLY)
     try:
         _sync(descriptor)
     finally:
-        os.close(descriptor)
+        system.close(descriptor)
 
 
 def _sync(descriptor: int) -> None:
@@ -385,7 +384,7 @@ def _sync(descriptor: int) -> None:
     often cannot.
     """
     try:
-        os.fsync(descriptor)
+        system.fsync(descriptor)
     except OSError as error:
         if error.errno not in _NOT_SUPPORTED:
             raise

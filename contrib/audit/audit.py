@@ -35,7 +35,7 @@ class CheckedShard:
     Attributes:
         shard: its number.
         by_rank: another kind of machine stored it (or an unknown one), so that bits can differ.
-        scores: how many it has.
+        scores: how many were computed: without the diagonals of matrices of pairs, and other gaps.
         different: how many of them have other bits.
         largest_difference: of a score.
         rows_differ: its rows differ from the computed ones beside their scores, or a score is not a
@@ -165,8 +165,9 @@ def _compare(
     tables = [part.select(stage.schema.names) for part in (stored, computed)]
     rows, scores = zip(*map(_split, tables), strict=True)
     one, other = scores
+    computed_scores = int(np.isfinite(other).sum())
     if rows[0] != rows[1] or (np.isfinite(one) != np.isfinite(other)).any():
-        return CheckedShard(shard, by_rank, len(one), len(one), 0.0, True, ())
+        return CheckedShard(shard, by_rank, computed_scores, computed_scores, 0.0, True, ())
     bits = [values.view(f"u{values.itemsize}") for values in scores]
     different = (bits[0] != bits[1]) & ~np.isnan(one)
     changes = np.abs(one[different].astype(np.float64) - other[different])
@@ -185,7 +186,13 @@ def _compare(
             query_id for query_id, order in orders[0].items() if order != orders[1][query_id]
         )
     return CheckedShard(
-        shard, by_rank, len(one), len(changes), float(changes.max(initial=0.0)), False, reranked
+        shard,
+        by_rank,
+        computed_scores,
+        len(changes),
+        float(changes.max(initial=0.0)),
+        False,
+        reranked,
     )
 
 

@@ -31,6 +31,8 @@ from pipelines.commands.arguments import (
 )
 from pipelines.console.terminal import write_line
 
+HELP_PANEL = "Tools"
+
 
 @dataclass(frozen=True)
 class Audit:

@@ -44,6 +44,8 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error
 
+HELP_PANEL = "Evaluate"
+
 _FOLDS = 5
 _LEAST_TOPICS = 2 * _FOLDS
 _SIGMOID, _BASE_RATE, _CALIBRATED = "sigmoid of the score", "share of relevant docs", "calibrated"

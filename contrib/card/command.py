@@ -24,6 +24,8 @@ from pipelines.commands.arguments import (
 )
 from pipelines.console.terminal import write_line
 
+HELP_PANEL = "Data and models"
+
 CARD = "README.md"
 _MOST_NAMED = 100
 

@@ -27,6 +27,8 @@ from pipelines.commands.arguments import AsJson, CheckpointOptions, one_of, opti
 from pipelines.console.tables import print_table
 from pipelines.console.terminal import write_line
 
+HELP_PANEL = "Tools"
+
 _LIBRARIES = (
     "apache-beam",
     "pyarrow",

@@ -1,9 +1,8 @@
 """An encoder of sentence-transformers that scores pairs of texts."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -11,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import sentence_transformers
 import torch
-from transformers.utils import logging
 
 from beamrank.errors import PreflightError
 from contrib.encoders.checkpoint import CLASSES
+from models.architectures.transformers import without_bars
 from models.checkpoints.checkpoint import check_process
 from models.scoring.backends.torch import devices_here
 
@@ -45,7 +44,7 @@ class Encoder:
         check_process("load")
         make = getattr(sentence_transformers, CLASSES[stage])
         try:
-            with _without_bars():
+            with without_bars():
                 model = make(
                     folder,
                     device=devices_here(device)[0],
@@ -120,15 +119,3 @@ def _one_at_a_time(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*arguments, **options)
 
     return locked
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """Keeps the bars of transformers off the terminal."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -24,6 +24,8 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_error
 from pipelines.runs.run_metadata import Component
 
+HELP_PANEL = "Evaluate"
+
 _RANKED = ", ".join(name for name, method in METHODS.items() if method.reads_ranks)
 _WEIGHTED = ", ".join(name for name, method in METHODS.items() if method.takes_weights)
 

@@ -8,10 +8,12 @@ import torch
 import transformers
 from pydantic import Field
 from torch import Tensor, nn
+from transformers.cache_utils import Cache, DynamicLayer
 
 from beamrank.errors import PreflightError
 from beamrank.storage.documents import usable
 from contrib.generators.published import Published, find_published
+from models.architectures.kernels.attention import TokenRows
 from models.architectures.protocol import ELSEWHERE, ModelFiles, check_tensors
 from models.architectures.transformers import (
     TransformersModel,
@@ -38,44 +40,80 @@ class WordModel(TransformersModel):
         words: the id of the word for relevant, after that for not relevant if there is one: the
             only rows of the map that are computed.
         decodes: whether an answer comes from a decoder beside the encoder.
+        shares_prefix: whether what is before the last text is computed once for all inputs.
     """
 
     class_name: str
     word_map: str
     words: tuple[int, ...]
     decodes: bool
+    shares_prefix: bool
+
+    @property
+    def decides(self) -> tuple[int | str, ...]:
+        """What the digest covers beside files and prompt."""
+        return (*self.words, *(("shared",) if self.shares_prefix else ()))
 
     def build(self, weights: Mapping[str, Tensor], dtype: torch.dtype) -> nn.Module:
         """See `Architecture.build`."""
         model = load_model(
             self.config, lambda _: getattr(transformers, self.class_name), weights, dtype
         )
-        return WordScorer(model, weights[self.word_map][list(self.words)], self.decodes)
+        return WordScorer(model, weights[self.word_map][list(self.words)], self)
 
 
 class WordScorer(TransformersScorer):
     """The logits of one word or two after a prompt."""
 
-    def __init__(self, model: Any, rows: Tensor, decodes: bool) -> None:
+    def __init__(self, model: Any, rows: Tensor, described: WordModel) -> None:
         """Replaces the map to all words by one to those that count: float32[n, d] rows."""
         head = nn.Linear(rows.shape[1], len(rows), bias=False)
         head.load_state_dict({"weight": rows})
         model.set_output_embeddings(head)
         super().__init__(model, head)
-        self._decodes = decodes
+        self._described = described
 
-    def logits(self, ids: Tensor, types: Tensor) -> Tensor:  # noqa: ARG002
+    def forward(self, rows: TokenRows, **given: Any) -> Tensor:
+        """Computes what the inputs share before them."""
+        if self._described.shares_prefix and rows.prefix > 0:
+            ids = rows.token_ids[None, : rows.prefix].long()
+            given = {"prefix": Cache(layer_class_to_replicate=_PrefixLayer)}
+            self.logits(ids, ids, **given)
+        return super().forward(rows, **given)
+
+    def logits(self, ids: Tensor, types: Tensor, prefix: Cache | None = None) -> Tensor:  # noqa: ARG002
         given: dict[str, Any] = {"logits_to_keep": 1}
-        if self._decodes:
+        if self._described.decodes:
             given = {
                 "decoder_input_ids": ids.new_full(
                     (len(ids), 1), self.model.config.decoder_start_token_id
                 )
             }
+        if prefix is not None:
+            given |= {"past_key_values": prefix}
         logits: Tensor = self.model(
-            input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False, **given
+            input_ids=ids[:, prefix.get_seq_length() :] if prefix is not None else ids,
+            attention_mask=torch.ones_like(ids),
+            use_cache=prefix is not None,
+            **given,
         ).logits
         return logits[:, -1]
+
+
+class _PrefixLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+    """The keys and values of a prefix, which inputs read and do not extend."""
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            return super().update(key_states, value_states)
+        kept: Any = (self.keys, self.values)
+        prefix_keys, prefix_values = (part.expand(len(key_states), -1, -1, -1) for part in kept)
+        return (
+            torch.cat([prefix_keys, key_states], dim=-2),
+            torch.cat([prefix_values, value_states], dim=-2),
+        )
 
 
 @dataclass(frozen=True)
@@ -102,7 +140,7 @@ class Generator:
     name: str
     decodes: bool = False
 
-    options = ("prompt", "answers")
+    options = ("prompt", "answers", "prefix")
 
     def __call__(self, files: ModelFiles, segments: int) -> WordModel:
         """Checks a checkpoint; raises PreflightError where it cannot be scored."""
@@ -123,6 +161,12 @@ class Generator:
             raise PreflightError(
                 f"config.json of {files} has decoder_start_token_id {start!r:.100}, which must be "
                 "the id of the token that the answer starts after"
+            )
+        shares = files.options.get("prefix") == "shared"
+        if shares and (self.decodes or not getattr(skeleton.config, "is_causal", True)):
+            raise PreflightError(
+                f"{files} is a {self.name} that reads both ways: each doc changes what is computed "
+                "of the prompt before it, so that docs cannot share it. Leave out `prefix`"
             )
         tokenizer = load_with_transformers(files.folder, files.reference)
         words = self._words(files, tokenizer)
@@ -150,6 +194,7 @@ class Generator:
             word_map=word_map,
             words=words,
             decodes=self.decodes,
+            shares_prefix=shares,
         )
 
     def _find_class(self, config: Any) -> Any:

@@ -31,4 +31,5 @@ PROMPT = Annotated[
     BeforeValidator(_read),
     Relative.PATH,
 ]
+PREFIX = Literal["shared", "none"]
 ANSWERS = Annotated[tuple[str, ...], Field(min_length=1, max_length=2)]

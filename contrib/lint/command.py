@@ -24,6 +24,8 @@ from pipelines.commands.arguments import (
 )
 from pipelines.console.terminal import write_error, write_line
 
+HELP_PANEL = "Evaluate"
+
 
 def lint(
     runs: Annotated[

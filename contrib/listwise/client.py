@@ -21,6 +21,7 @@ from contrib.listwise.prompt import Messages
 
 MOST_TRIES = 6
 MOST_SECONDS = 600.0
+MOST_ANSWER_BYTES = 4 << 20
 _FIRST_WAIT_SECONDS = 0.5
 _MOST_MESSAGE = 200
 _AGAIN = {408, 409, 429}
@@ -189,16 +190,24 @@ class Server:
 
         names = {name: _REPLACED[name] if name in self._refused else name for name in request}
         body = {names[name]: value for name, value in request.items() if names[name]}
+        url, content = f"{self._url}/chat/completions", b""
         try:
-            response = self._client.post(f"{self._url}/chat/completions", json=body)
+            with self._client.stream("POST", url, json=body) as response:
+                for part in response.iter_bytes():
+                    content += part
+                    if len(content) > MOST_ANSWER_BYTES:
+                        raise BeamrankError(
+                            f"{self.access.host} answers with more than {MOST_ANSWER_BYTES >> 20} "
+                            "MiB, which is no chat completion: check `endpoint`"
+                        )
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise _Again(f"does not answer ({type(error).__name__})") from None
-        status, failure = response.status_code, _failure(response.content)
+        status, failure = response.status_code, _failure(content)
         codes = {str(failure.get(name)) for name in ("code", "type")}
         message = self._shown(str(failure.get("message") or ""), request["messages"])
         said = f"answers with HTTP {status}{message and ': '}{message}"
         if status == httpx.codes.OK:
-            return _reply(response.content)
+            return _reply(content)
         if codes & _SPENT:
             raise LeftOpenError(f"{self.access.host} {said}")
         if status in _AGAIN or status >= httpx.codes.INTERNAL_SERVER_ERROR:

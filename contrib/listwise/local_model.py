@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
-from transformers.utils.logging import disable_progress_bar
 
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.machine import usable_threads
 from contrib.listwise.checkpoint import LanguageModel
 from contrib.listwise.client import Reply
 from contrib.listwise.prompt import LETTERS, Messages
+from models.architectures.transformers import without_bars
+from models.stages.scoring import check_planned
 
 # Before the identifiers of an answer.
 _OPENING = "["
@@ -39,19 +40,15 @@ class LocalModel:
 
     def __init__(self, access: LocalAccess) -> None:
         checkpoint = LanguageModel.read(access.checkpoint)
-        if checkpoint.digest != access.digest:
-            raise PreflightError(
-                f"the checkpoint {access.checkpoint} changed since the run was planned: start the "
-                "run again to plan it again"
-            )
+        check_planned(access.checkpoint, checkpoint.digest, access.digest)
         torch.set_num_threads(usable_threads(access.threads))
-        disable_progress_bar()  # type: ignore[no-untyped-call]
         options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
         self._tokenizer = AutoTokenizer.from_pretrained(checkpoint.folder, **options)
         try:
-            model: Any = AutoModelForCausalLM.from_pretrained(
-                checkpoint.folder, dtype=getattr(torch, access.dtype), **options
-            )
+            with without_bars():
+                model: Any = AutoModelForCausalLM.from_pretrained(
+                    checkpoint.folder, dtype=getattr(torch, access.dtype), **options
+                )
         except (OSError, ValueError) as error:
             raise PreflightError(
                 f"the checkpoint {access.checkpoint} is no causal language model that "

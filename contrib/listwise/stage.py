@@ -18,7 +18,7 @@ from beamrank.commit.schemas import required
 from beamrank.commit.working import shard_at_work
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
-from beamrank.errors import DataError
+from beamrank.errors import DataError, LeftOpenError
 from beamrank.ranking.rankings import Rankings, rerank
 from contrib.listwise.checkpoint import LanguageModel
 from contrib.listwise.client import Access, Reply, server_of
@@ -41,7 +41,7 @@ from contrib.listwise.windows import (
     sliding_windows,
 )
 from models.scoring.answers import Answers, Contents, Cut
-from models.stages.base import Key, Stage
+from models.stages.base import Key, Stage, Worker
 from models.stages.compute import Computed, ShardInputs
 from models.stages.planning import Planning, threads_of
 
@@ -148,6 +148,7 @@ class RankLists(Stage):
     max_unparsed: float
     threads: int = 1
     gpu: str = ""
+    worker: Worker = Worker.CPU
 
     @classmethod
     def read_checkpoint(cls, own: ConfiguredStage, config: RunConfig) -> LanguageModel | None:  # noqa: ARG003
@@ -172,13 +173,15 @@ class RankLists(Stage):
                 "gpu": gpu,
                 "dtype": planning.device.dtype,
                 "threads": threads_of(planning.config),
+                "worker": Worker.MODEL,
             }
         # `plan` says it in any case.
         elif not (planning.builds and section.access.is_here):
             words = min(section.k, section.window) * section.doc_words + len(template.split())
             planning.progress.warn(
                 f"{own.name}: texts of topics and docs go to {section.access.host}, at most "
-                f"{words:,} words a request beside the query"
+                f"{words:,} words a request beside the query; a window is asked about once more "
+                "where the answer names no doc"
             )
         return super().settings(own, planning) | own_settings
 
@@ -311,6 +314,13 @@ class RankLists(Stage):
         """
         return sum(self._unanswered(inputs, topic) for topic in self._topics(inputs))
 
+    def least(self, inputs: ShardInputs) -> int:
+        """Of windows that slide, those after one without an answer may be windows of earlier
+        parts.
+        """
+        missing = (self._unanswered(inputs, topic) for topic in self._topics(inputs))
+        return sum(map(bool, missing) if inputs.earlier and self.order == "sliding" else missing)
+
     def _unanswered(self, inputs: ShardInputs, topic: _Topic) -> int:
         missing = 0
 
@@ -319,7 +329,7 @@ class RankLists(Stage):
             if not missing or self.order == "blocks":
                 try:
                     return self._ask(inputs, topic, docs, _call_nobody)
-                except _Unanswered:
+                except (_Unanswered, LeftOpenError):
                     pass
             missing += 1
             return ()

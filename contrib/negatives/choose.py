@@ -91,7 +91,7 @@ class Rules:
         counts["not scored"] += len(positives) - int(relevant.sum())
         if ranking is None or not relevant.any():
             return
-        scores, order = ranking.scores[: ranking.scored], self._order(query_id, doc_ids)
+        scores, order = ranking.own_scores, self._order(query_id, doc_ids)
         for place in np.flatnonzero(relevant).tolist():
             kept = ~relevant
             for name, passes in self._filters(scores, scores[place], kept):

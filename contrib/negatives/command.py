@@ -45,6 +45,8 @@ from pipelines.commands.arguments import (
 )
 from pipelines.console.terminal import write_line
 
+HELP_PANEL = "Data and models"
+
 _ENDING = "parquet"
 
 
@@ -185,7 +187,7 @@ class Mining:
     def decided_by(self) -> dict[str, Any]:
         """The settings that decide each part, as JSON can hold them."""
         source = {
-            "version": 2,
+            "version": 3,
             "plan": self.runs.plan.digest,
             "stage": self.stage,
             "manifest": self.runs.manifests[self.stage].digest,

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import IO, Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.notes import Progress
 from beamrank.storage import files as storage
+from beamrank.storage.digested import FileState
 from beamrank.storage.documents import digest, hash64, hashes64
 from contrib.negatives.choose import Rules
 from models.training.data.texts import Hashes, is_in
@@ -166,9 +168,9 @@ class TableFolder(PartFolder):
         metadata = {**(table.schema.metadata or {}), _RULES: self.digest}
         self.write(shard, part_bytes(table.replace_schema_metadata(metadata)))
 
-    def missing(self) -> list[int]:
+    def missing(self, older: Mapping[str, FileState] = MappingProxyType({})) -> list[int]:
         """The shards without a part that these rules made."""
-        absent = set(super().missing())
+        absent = set(super().missing(older))
         return [shard for shard in range(self.shards) if shard in absent or not self._is_own(shard)]
 
     def _is_own(self, shard: int) -> bool:

@@ -19,6 +19,8 @@ from pipelines.commands.arguments import option
 from pipelines.console.terminal import write_line
 from pipelines.runners.options import Runner
 
+HELP_PANEL = "Run"
+
 
 def score(
     pairs: Annotated[

@@ -25,6 +25,8 @@ from pipelines.commands.arguments import (
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result
 
+HELP_PANEL = "Data and models"
+
 _TAG = "with-relevant"
 _Output = Annotated[str, typer.Option(help="The folder to write; must not exist, or be empty.")]
 

@@ -25,6 +25,8 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result
 from pipelines.plan.named_inputs import named_inputs
 
+HELP_PANEL = "Data and models"
+
 # How many units each text has.
 CountUnits: TypeAlias = Callable[[Sequence[str]], Iterable[int]]
 _NO_LIMIT = 1 << 40

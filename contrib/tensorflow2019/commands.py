@@ -52,6 +52,8 @@ from models.tokenizers.bert import load_bert
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 
+HELP_PANEL = "Data and models"
+
 _LABELS = {0: "not_relevant", 1: "relevant"}
 _RANKER: dict[str, Any] = {
     "architectures": ["BertForSequenceClassification"],

@@ -44,6 +44,8 @@ from pipelines.console.tables import print_result
 from pipelines.plan.make_plan import check_apart, chosen_topics
 from pipelines.plan.named_inputs import named_inputs
 
+HELP_PANEL = "Evaluate"
+
 _Row = tuple[Bm25Config, Mapping[str, float]]
 
 

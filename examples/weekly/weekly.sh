@@ -29,7 +29,8 @@ if [ -n "$last" ] && { beamrank status "$last" 2>&1 > /dev/null || true; } | gre
     last=
 fi
 
-beamrank run config.yaml --output "runs/$today" ${last:+--reuse "$last"} --quiet
+# Metrics while it runs: node_exporter's --collector.textfile.directory=/srv/weekly reads the file.
+beamrank run config.yaml --output "runs/$today" ${last:+--reuse "$last"} --metrics beamrank.prom --quiet
 if [ -n "$last" ]; then
     beamrank report "runs/$today" --baseline "$last" --no-texts "${gate[@]}"
 fi

@@ -116,7 +116,9 @@ class Architecture(Protocol):
     """A cross-encoder of one family, as its files describe it. The weights are not loaded.
 
     One whose layout the checkpoint's tokenizer decides has `own_layout`, an `InputTemplate` or None
-    for the family's; one whose input is a prompt has that as `prompt`, which may be None too.
+    for the family's, and `decides`, what else of the user's options its digest covers; one whose
+    input is a prompt has that as `prompt`, which may be None too. One that `shares_prefix` gets
+    batches of inputs that are the same up to their last text, `TokenRows.prefix`.
     """
 
     @property

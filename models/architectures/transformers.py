@@ -5,6 +5,7 @@ encoder here.
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, product
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-from transformers.utils.logging import disable_progress_bar
+from transformers.utils import logging
 
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import TEXT_COUNTS, InputTemplate
@@ -183,11 +184,27 @@ def load_model(
     dtype: torch.dtype,
 ) -> Any:
     """The model of transformers with its weights."""
-    disable_progress_bar()  # type: ignore[no-untyped-call]
     described = AutoConfig.for_model(**config)
-    return find_class(described).from_pretrained(
-        None, config=described, state_dict=dict(weights), dtype=dtype, attn_implementation="eager"
-    )
+    with without_bars():
+        return find_class(described).from_pretrained(
+            None,
+            config=described,
+            state_dict=dict(weights),
+            dtype=dtype,
+            attn_implementation="eager",
+        )
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Keeps the bars of transformers off the terminal."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def checked_tensors(skeleton: Any, files: ModelFiles) -> dict[str, tuple[int, ...]]:
@@ -306,18 +323,18 @@ class TransformersScorer(nn.Module, ABC):
     def logits(self, ids: Tensor, types: Tensor) -> Tensor:
         """int64[b, n] ids and token types -> float32[b, 1 or 2]."""
 
-    def forward(self, rows: TokenRows) -> Tensor:
-        """Scores the inputs of a batch: float32[b]."""
-        return torch.cat([self._score(group, rows) for group in rows.groups])
+    def forward(self, rows: TokenRows, **given: Any) -> Tensor:
+        """Scores the inputs of a batch: float32[b]; `given` is of the subclass's `logits`."""
+        return torch.cat([self._score(group, rows, given) for group in rows.groups])
 
-    def _score(self, group: Group, rows: TokenRows) -> Tensor:
+    def _score(self, group: Group, rows: TokenRows, given: Mapping[str, Any]) -> Tensor:
         """Log-odds of inputs of one length; on a CPU one at a time, because a sum may round by its
         place in a batch.
         """
         ids, types = (group.split(array).long() for array in (rows.token_ids, rows.token_types))
         size = 1 if rows.token_ids.device.type == "cpu" else group.count
         chunks = zip(torch.split(ids, size), torch.split(types, size), strict=True)
-        logits = torch.cat([self.logits(*chunk) for chunk in chunks])
+        logits = torch.cat([self.logits(*chunk, **given) for chunk in chunks])
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0]
 
 

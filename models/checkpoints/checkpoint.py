@@ -236,8 +236,8 @@ def resolve_checkpoint(
     content = digest_of(files, folder)
     # A layout that is not the family's decides scores too. An architecture from outside has one
     # layout.
-    layout, words = getattr(architecture, "own_layout", None), getattr(architecture, "words", ())
-    identity = content if layout is None else digest([content, asdict(layout), *words])
+    layout, decides = (getattr(architecture, name, ()) for name in ("own_layout", "decides"))
+    identity = digest([content, asdict(layout), *decides]) if layout else content
     return Checkpoint(folder, identity, definite, kind, weights, architecture, config, files)
 
 

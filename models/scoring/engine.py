@@ -21,7 +21,7 @@ from beamrank.errors import BeamrankError, DataError
 from beamrank.ranking.input_layout import Lengths, PackedInputs, cut_docs, lay_out
 from models.checkpoints.checkpoint import Checkpoint, check_process
 from models.scoring.backends.registry import OutOfMemory, find_backend
-from models.scoring.packing import Rows
+from models.scoring.packing import Rows, split_by_prefix
 
 # Of the tokens of a batch that did not fit in memory, how many a later batch may have. Its halves
 # have about 1/2.
@@ -61,8 +61,9 @@ class StageCounts:
     """The counts of a stage for one shard, for its receipt.
 
     `candidates` are query-document pairs, also where each takes several inferences. `tokens` and
-    `padded_tokens` are what went through the model, without and with padding. `truncated_queries`
-    and `truncated_docs` (counted among the candidates) lost wordpieces to the truncation rule.
+    `padded_tokens` are what went through the model, without and with padding; a prefix that inputs
+    share counts for each. `truncated_queries` and `truncated_docs` (counted among the candidates)
+    lost wordpieces to the truncation rule.
     `duplicate_inputs` were not scored again. `halvings` counts batches that had to be cut in two
     because memory ran out. `reused` inferences were not made, since an earlier plan has stored
     their scores.
@@ -116,7 +117,12 @@ class ScoringEngine:
         self._check(inputs)
         parts = cut_docs(inputs) if inputs.template.doc_parts > 1 else inputs
         lengths = parts.lengths.reshape(-1, inputs.template.doc_parts)
-        batches = self._backend.batches(lengths, self.token_budget)
+        shares = getattr(self.checkpoint.architecture, "shares_prefix", False)
+        batches = [
+            rows[batch]
+            for rows in (split_by_prefix(inputs) if shares else [np.arange(len(inputs))])
+            for batch in self._backend.batches(lengths[rows], self.token_budget)
+        ]
         streams = ThreadPoolExecutor(self._backend.streams, initializer=self._backend.start_thread)
         # Other threads read a shard or commit one meanwhile.
         with self._turn, streams as pool:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from beamrank.commit.schemas import INSTRUCTION_TOKENS
 from beamrank.errors import DataError
-from beamrank.ranking.input_layout import Lengths
+from beamrank.ranking.input_layout import Lengths, PackedInputs
 
 Tokens = npt.NDArray[np.unsignedinteger]
 Rows = npt.NDArray[np.intp]
@@ -138,6 +138,12 @@ def distinct(*keys: Lengths) -> tuple[Lengths, Lengths]:
         np.stack(keys, axis=1), axis=0, return_index=True, return_inverse=True
     )
     return rows, inverse.reshape(-1)
+
+
+def split_by_prefix(inputs: PackedInputs) -> list[Rows]:
+    """The rows of inputs that are the same up to their last text."""
+    first, prefixes = distinct(*inputs.starts[:, :-1].T, *inputs.kept[:, :-1].T)
+    return [np.flatnonzero(prefixes == prefix) for prefix in range(len(first))]
 
 
 def _list_lengths(lists: pa.Array) -> Lengths:

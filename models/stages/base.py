@@ -92,7 +92,7 @@ class Stage(ABC):
     """
     reads_input: ClassVar[bool] = False
     """Whether its tasks carry the topics or rows of their shards."""
-    worker: ClassVar[Worker] = Worker.CPU
+    worker = Worker.CPU
     input_docs: ClassVar[int] = 0
     """How many docs an input of its model has; 0 for a stage without one."""
     asks: ClassVar[bool] = False
@@ -344,8 +344,12 @@ class Stage(ABC):
         return ShardParts(inputs.shard, self.chain, inputs.read)
 
     def count(self, inputs: ShardInputs) -> int:
-        """How many inferences `compute` makes, or a bound of them; none is made."""
+        """How many inferences `compute` makes, at most; none is made."""
         return self.cost(len(self.received(inputs)))
+
+    def least(self, inputs: ShardInputs) -> int:
+        """How many it makes at least, where `count` is a bound."""
+        return self.count(inputs)
 
     def allow(self, inferences: Callable[[], int]) -> None:  # noqa: B027
         """Raises an error where a stage that `asks` may not make so many, which it need not count:

@@ -12,7 +12,7 @@ import typer
 
 from beamrank.errors import ConfigError
 from beamrank.evaluation.compare import compare_runs
-from beamrank.evaluation.evaluate import Evaluation, RunEvaluation, evaluate_run_files
+from beamrank.evaluation.evaluate import TOPICS, Evaluation, RunEvaluation, evaluate_run_files
 from beamrank.evaluation.measures import (
     COMPARED_MEASURES,
     DEFAULT_MEASURES,
@@ -45,6 +45,15 @@ _COMPARED = ("measure", "baseline", "difference", "95 % interval", "p", "better"
 _EVALUATED, _IN_COMPARISONS = " ".join(DEFAULT_MEASURES), " ".join(COMPARED_MEASURES)
 # The names of baselines, each with the comparison with it by measure.
 _Compared = Sequence[tuple[str, Mapping[str, Comparison]]]
+_Topics = Annotated[
+    str,
+    one_of(
+        "--topics",
+        TOPICS,
+        "The topics that means are over: all of the qrels, or those of the run, such as a trial "
+        "(of `compare`: of the baseline).",
+    ),
+]
 _Measures = Annotated[
     str, option("Names of ir_measures or trec_eval, separated by spaces or commas.")
 ]
@@ -66,6 +75,7 @@ def eval_run(
             metavar="RUN",
         ),
     ] = None,
+    topics: _Topics = TOPICS[0],
     exclude: Exclude = None,
     max_bad_rows: MaxBadRows = 0,
     run_format: RunFormat = None,
@@ -83,7 +93,7 @@ def eval_run(
     excluded = None if exclude is None else read_excluded(exclude)
     hints = file_hints(run_format, qrels_format, columns)
     evaluated, *others = evaluate_run_files(
-        [run, *baselines], qrels, names, excluded, max_bad_rows, hints
+        [run, *baselines], qrels, names, excluded, max_bad_rows, hints, topics
     )
     _note(evaluated.lines())
     for name, evaluated_run in zip(
@@ -94,9 +104,7 @@ def eval_run(
     compared = _compare(evaluated.evaluation, list(zip(baselines, others, strict=True)))
     if as_json:
         write_line(
-            json.dumps(
-                _as_object(run, evaluated.evaluation, per_query, compared), ensure_ascii=False
-            )
+            json.dumps(_as_object(run, evaluated, topics, per_query, compared), ensure_ascii=False)
         )
     elif sys.stdout.isatty():
         print_tables(run, evaluated, per_query, compared)
@@ -128,11 +136,14 @@ def _compare(run: Evaluation, baselines: Sequence[tuple[str, RunEvaluation]]) ->
 
 
 def _as_object(
-    run: str, evaluation: Evaluation, per_query: bool, compared: _Compared
+    run: str, evaluated: RunEvaluation, topics: str, per_query: bool, compared: _Compared
 ) -> dict[str, Any]:
+    evaluation = evaluated.evaluation
     summary: dict[str, Any] = {
         "run": run,
         "queries": evaluation.notes.topics,
+        "judged_queries": evaluated.qrels_notes.topics,
+        "topics": topics,
         "measures": evaluation.means,
     }
     if compared:
@@ -233,6 +244,7 @@ def compare(
             "Corrects the p-values for the number of tests in the table.",
         ),
     ] = "holm",
+    topics: _Topics = TOPICS[0],
     exclude: Exclude = None,
     max_bad_rows: MaxBadRows = 0,
     run_format: RunFormat = None,
@@ -279,6 +291,7 @@ def compare(
             agree=agreement or qrels is None,
             max_bad_rows=max_bad_rows,
             hints=file_hints(run_format, qrels_format, columns),
+            topics=topics,
             progress=bar,
         )
     _note([*explain_names(measured), *result.notes])

@@ -2,14 +2,20 @@
 
 import json
 import sys
-import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from beamrank.commit.check import Garbage, Verification, find_garbage, remove_garbage, verify_stages
+from beamrank.commit.check import (
+    Garbage,
+    Verification,
+    collect_garbage,
+    find_garbage,
+    verify_stages,
+)
+from beamrank.commit.metrics import metrics
 from beamrank.commit.parts import sealed_stages
 from beamrank.commit.plan import read_plan
 from beamrank.commit.status import StageStatus, read_status, run_eta_seconds
@@ -19,9 +25,11 @@ from beamrank.formats.rejects import REJECTS
 from beamrank.notes import counted
 from beamrank.ranking.aggregation import METHODS
 from beamrank.storage import files as storage
+from beamrank.system import system
 from pipelines.commands.arguments import (
     AsJson,
     RunFolder,
+    one_of,
     option,
 )
 from pipelines.console.progress import ConsoleProgress, duration
@@ -31,11 +39,21 @@ from pipelines.console.terminal import write_error, write_line
 _HOUR_SECONDS = 3600.0
 
 
-def status(folder: RunFolder, as_json: AsJson = False) -> None:
+def status(
+    folder: RunFolder,
+    as_json: AsJson = False,
+    shown_format: Annotated[
+        str | None,
+        one_of("--format", ["prometheus"], "Print metrics in the text format of Prometheus."),
+    ] = None,
+) -> None:
     """Show the progress, the ETA and the cost of each stage. Reads receipts, so it works with every
     runner.
     """
     plan = read_plan(folder)
+    if shown_format is not None:
+        print(metrics(plan), end="")
+        return
     stages = read_status(plan)
     for note in plan.changed_qrels():
         write_error(f"note: {note}")
@@ -152,7 +170,7 @@ def gc(
     behind them, stay.
     """
     console = ConsoleProgress()
-    garbage = find_garbage(folder, time.time(), min_age_hours * _HOUR_SECONDS)
+    garbage = find_garbage(folder, system.time(), min_age_hours * _HOUR_SECONDS)
     for item in garbage:
         write_line(storage.join(storage.absolute(folder), item.file), item.size_bytes, item.reason)
     if not garbage:
@@ -160,10 +178,8 @@ def gc(
     elif dry_run:
         console.note(f"files to remove: {_total(garbage)}")
     elif yes or _confirmed(garbage):
-        # The user may have answered after hours, and a run that resumed meanwhile uses what it
-        # finds.
-        still = set(garbage) & set(find_garbage(folder, time.time(), min_age_hours * _HOUR_SECONDS))
-        remove_garbage(folder, still)
+        # The user may have answered after hours.
+        still = collect_garbage(folder, garbage, min_age_hours * _HOUR_SECONDS)
         console.note(f"files removed: {_total(still)}")
     else:
         console.note("files removed: 0")

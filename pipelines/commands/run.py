@@ -4,18 +4,24 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from beamrank.errors import ConfigError
+from beamrank.commit.listing import CURRENT
+from beamrank.commit.metrics import metrics as metrics_of
+from beamrank.commit.plan import read_plan
+from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import digest_corpus
 from beamrank.logs import run_log
 from beamrank.notes import counted
+from beamrank.storage import files as storage
 from beamrank.storage.local_files import own_temporary_files
+from beamrank.storage.streams import errors_as
 from pipelines.commands import arguments as args
 from pipelines.commands.arguments import option
-from pipelines.console.progress import ConsoleProgress
+from pipelines.console.progress import ConsoleProgress, at_most_every
 from pipelines.console.tables import print_measures, print_table
 from pipelines.console.terminal import write_line
 from pipelines.run_options import RUN_OPTIONS
@@ -81,7 +87,9 @@ def plan(
     )
     if estimated.resumes:
         print("remaining work, after earlier runs into this output:")
-    print_table(["stage", "shards", "inferences", "seconds, one worker"], _rows(estimated))
+    asks = any(stage.least_requests is not None for stage in estimated.stages)
+    amount = "inferences, requests" if asks else "inferences"
+    print_table(["stage", "shards", amount, "seconds, one worker"], _rows(estimated))
     for line in _words(estimated):
         write_line(line)
 
@@ -93,7 +101,12 @@ def _rows(estimated: "Estimate") -> Iterator[list[str]]:
             if estimated.resumes
             else f"{estimated.shards:,}"
         )
-        yield [stage.stage, shards, f"{stage.remaining_inferences:,}", _seconds([stage])]
+        most, least = f"{stage.remaining_inferences:,}", stage.least_requests
+        if least is not None:
+            most = (
+                f"{'' if least == stage.remaining_inferences else f'{least:,} to '}{most} requests"
+            )
+        yield [stage.stage, shards, most, _seconds([stage])]
     inferences = sum(stage.remaining_inferences for stage in estimated.stages)
     yield ["all", "", f"{inferences:,}", _seconds(estimated.stages)]
 
@@ -200,6 +213,13 @@ def run(
             min=0,
         ),
     ] = GRACE_SECONDS,
+    metrics: Annotated[
+        str | None,
+        option(
+            "Write what `status --format prometheus` prints to FILE at each progress.",
+            metavar="FILE",
+        ),
+    ] = None,
     verbose: args.Verbose = False,
     quiet: args.Quiet = False,
     **of_packages: Any,
@@ -222,6 +242,16 @@ def run(
     share = None if only is None else Share.parse(only)
     limits, ENDING.grace_seconds = Limits(max_inferences, max_hours), grace_seconds
     console = args.console_progress(verbose, quiet)
+    if metrics is not None:
+        if share is not None:
+            raise ConfigError(
+                f"--metrics is the file of one launcher, and --only {only} is one of several: use "
+                "`beamrank status DIR --format prometheus`"
+            )
+        with errors_as(PreflightError, metrics):
+            _write_metrics(settings.output, metrics)
+        write = partial(_try_write_metrics, settings.output, metrics, console)
+        console.on_update = at_most_every(0.0, write)
     with own_temporary_files(), run_log(console.events()):
         result = execute(
             settings,
@@ -235,12 +265,27 @@ def run(
             share,
             of_packages,
         )
+    if metrics is not None:
+        _write_metrics(settings.output, metrics)
     for job in result.submitted:
         write_line(job)
     if result.evaluations:
         print_measures(result.evaluations)
     if result.runs:
         console.note(f"to see what the run did: beamrank report {shlex.quote(result.output)}")
+
+
+def _write_metrics(output: str, file: str) -> None:
+    has_plan = storage.exists(storage.join(output, CURRENT))
+    text = metrics_of(read_plan(output)) if has_plan else ""
+    storage.replace_stream(file, [text.encode()], through_link=True)
+
+
+def _try_write_metrics(output: str, file: str, console: ConsoleProgress) -> None:
+    try:
+        _write_metrics(output, file)
+    except OSError as error:
+        console.warn(f"--metrics: {error}")
 
 
 args.add_options(run, RUN_OPTIONS.importable().values())

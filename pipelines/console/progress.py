@@ -109,26 +109,31 @@ class Bar:
         console: Progress,
         name: str,
         show: Callable[[str, int, int | None], None],
+        on_update: Callable[[], object] = lambda: None,
     ) -> None:
         self.meter = Meter()
         self.note, self.warn = console.note, console.warn
-        self._name, self._show = name, show
+        self._name, self._show, self._on_update = name, show, on_update
 
     def update(self, done: int, total: int | None, unit: str) -> None:
         """Shows how much of the task is done."""
         self.meter.see(done, total)
         line = f"{self._name}: {_fraction(done, total)} {unit}, {self.meter}"
         self._show(line, done, total)
+        self._on_update()
 
 
 class ConsoleProgress:
     """Writes notes, warnings and progress to standard error, and logs them. Standard output holds
     data only.
+
+    `on_update` is called whenever a task of a bar tells its progress.
     """
 
     def __init__(
         self, console: Console | None = None, *, quiet: bool = False, verbose: bool = False
     ) -> None:
+        self.on_update: Callable[[], object] = lambda: None
         # The current standard error: while a job runs, run_watched redirects what Beam writes.
         self.console = console or PrintableConsole(sys.stderr)
         self._quiet, self._verbose = quiet, verbose
@@ -160,7 +165,7 @@ class ConsoleProgress:
                 yield bar
             return
         self._next_line = time.monotonic() + _LINE_SECONDS
-        yield Bar(self, name, lambda line, *_: self._line(line))
+        yield Bar(self, name, lambda line, *_: self._line(line), self.on_update)
 
     @contextmanager
     def _drawn(self, name: str) -> Iterator[Bar]:
@@ -174,7 +179,7 @@ class ConsoleProgress:
             def show(line: str, done: int, total: int | None) -> None:
                 rich.update(task, description=line, completed=done, total=total)
 
-            yield Bar(self, name, show)
+            yield Bar(self, name, show, self.on_update)
 
     @contextmanager
     def events(self) -> Iterator[None]:

@@ -5,7 +5,7 @@ stages that score worse.
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich import box
@@ -97,16 +97,21 @@ def print_measures(evaluations: Mapping[str, Evaluation]) -> None:
         print("\n".join("\t".join(row) for row in [table.header, *table.shown()]))
 
 
-def warn_of_losses(evaluations: Mapping[str, Evaluation], progress: Progress) -> None:
-    """Warns about each stage that scores below the stage before it."""
+def warn_of_losses(
+    evaluations: Mapping[str, Evaluation], models: Collection[str], progress: Progress
+) -> None:
+    """Warns about each stage that scores below the stage before it; `models` are the runs of stages
+    with a checkpoint.
+    """
     for loss in find_losses(evaluations):
-        progress.warn(_loss_words(loss))
+        progress.warn(_loss_words(loss, has_model=loss.run in models))
 
 
-def _loss_words(loss: Loss) -> str:
+def _loss_words(loss: Loss, *, has_model: bool) -> str:
     comparison = loss.comparison
+    other = "Use a larger checkpoint, a multilingual one for other languages than English, or r"
     advice = (
-        "Use a larger checkpoint, or remove the stage"
+        f"{other if has_model else 'R'}emove the stage"
         if comparison.p_value is not None and comparison.p_value < SIGNIFICANT
         else "A difference of this size can be due to chance"
     )

@@ -1,17 +1,18 @@
 """The cost of a plan: its counts, seconds by the receipts of earlier plans; and limits."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 
-from beamrank.commit.listing import CURRENT
+from beamrank.commit.listing import CURRENT, list_answers
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.receipts import Receipt, read_machine
 from beamrank.commit.scans import read_scans
+from beamrank.commit.shards import ShardTask
 from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import read_receipts
 from beamrank.config.run import RunConfig
@@ -19,6 +20,7 @@ from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.formats.corpora import list_units
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
+from models.stages.attempt import shard_inputs
 from models.stages.base import Stage
 from models.stages.core import open_stages
 from models.stages.corpus_scan import docs_bytes
@@ -39,7 +41,8 @@ _Done = tuple[Plan, Mapping[str, Mapping[int, Receipt]]]
 @dataclass(frozen=True)
 class StageEstimate:
     """The most inferences of a stage, in all and of its shards without a receipt, whatever is
-    reused.
+    reused. Of a stage that asks they are requests, less the answers that are kept where a shard's
+    inputs are done; `least_requests` takes all kept answers off.
 
     One worker needs `remaining_seconds`, by so many `receipts` in `output`; None where too few
     tell.
@@ -52,6 +55,7 @@ class StageEstimate:
     remaining_seconds: float | None = None
     receipts: int = 0
     output: str = ""
+    least_requests: int | None = None
 
 
 @dataclass(frozen=True)
@@ -152,9 +156,9 @@ def estimate(config: RunConfig) -> Estimate:
     # The digests of millions of topics take a minute.
     receipts = read_receipts(plan) if has_plan else {stage.name: {} for stage in plan.stages}
     done, changed = [(plan, receipts)], tuple[Change, ...]()
-    known = np.zeros(len(plan.topics), np.bool_)
+    known, reuse = np.zeros(len(plan.topics), np.bool_), Reuse(plan, config.reuse)
     if has_plan or config.reuse:
-        plans, refused = Reuse(plan, config.reuse).plans
+        plans, refused = reuse.plans
         notes += (f"not reused: {reason}" for reason in refused)
         for before in (earlier for earlier in plans if not earlier.shards.of_rows):
             known[plan.topics.in_both(before.topics)[1]] = True
@@ -168,12 +172,20 @@ def estimate(config: RunConfig) -> Estimate:
         sent_bytes = docs_bytes(joins, docs, listed[0])
         passes = shuffle_passes(sent_bytes, len(plan.shards), shuffle_room(Runner.LOCAL))
     steps = dict.fromkeys(record.step for record in plan.stages)
+    counted = {step: _stage(plan, step, stages, done, passes * units) for step in steps}
+    topics_known = int(known.sum())
+    for stage in stages:
+        if stage.asks:
+            most, least = _requests(plan, stage, receipts, reuse, topics_known)
+            counted[stage.step] = replace(
+                counted[stage.step], remaining_inferences=most, least_requests=least
+            )
     return Estimate(
         len(plan.topics),
-        int(known.sum()),
+        topics_known,
         len(plan.shards),
         passes,
-        tuple(_stage(plan, step, stages, done, passes * units) for step in steps),
+        tuple(counted.values()),
         changed,
         "; ".join(notes) or None,
     )
@@ -215,6 +227,33 @@ def _stage(
         seconds += pace.scan_seconds * (units if isinstance(stage, JoinDocs) else 1)
     assert pace is not None
     return StageEstimate(step, most, len(missing), left, seconds, pace.receipts, pace.output)
+
+
+def _requests(
+    plan: Plan,
+    stage: Stage,
+    receipts: Mapping[str, Mapping[int, Receipt]],
+    reuse: Reuse,
+    topics_known: int,
+) -> tuple[int, int]:
+    """The most and the least requests of the shards without a receipt: exact where the inputs of a
+    shard are done, else as if all topics that are `topics_known` and all kept answers made none.
+    """
+    record, tasks, topics = plan.stage(stage.name), list[ShardTask](), 0
+    for shard in range(len(plan.shards)):
+        inputs = [receipts[name].get(shard) for name in record.inputs]
+        if shard not in receipts[stage.name]:
+            if None in inputs:
+                topics += plan.shards.rows_of(shard).num_rows
+            else:
+                tasks.append(plan.task(record, shard, [*filter(None, inputs)]))
+    known = [shard_inputs(stage, task) for task in reuse.given_to(record, tasks, lambda _: None)]
+    kept = sum(entry.digest == record.asks for entry in list_answers(plan.output))
+    least = max(0, stage.cost(max(0, topics - topics_known)) - kept)
+    return (
+        sum(map(stage.count, known)) + stage.cost(topics),
+        sum(map(stage.least, known)) + least,
+    )
 
 
 class _Pace(NamedTuple):

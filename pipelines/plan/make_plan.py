@@ -33,6 +33,7 @@ from models.lucene.index import INFO_NAME
 from models.scoring.backends.registry import Device, find_backend
 from models.stages.core import plan_stages, read_checkpoints
 from models.stages.planning import Planning, PlanningProgress
+from pipelines.plan.languages import language_notes
 
 
 def make_plan(config: RunConfig, console: PlanningProgress, scoring: Device | None = None) -> Plan:
@@ -108,7 +109,9 @@ def _decide(
             *input_warnings(checkpoint, limits._asdict()),
         ):
             console.warn(warning)
-    list_units(config.corpus)
+    units = list_units(config.corpus)
+    for line in language_notes(config, units) if builds else ():
+        console.note(line)
     corpus = digest_corpus(config.corpus)
     device = scoring or find_backend(config.backend).resolve(config.device, config.dtype)
     stages = plan_stages(Planning(config, corpus.digest, checkpoints, device, console, builds))

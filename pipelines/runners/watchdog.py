@@ -5,12 +5,15 @@ watches child processes and receipts.
 """
 
 import contextlib
+import os
 import re
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from errno import EDQUOT, EFBIG, ENOSPC
 from functools import partial
+from pathlib import Path
 from typing import Self
 
 import apache_beam as beam
@@ -63,6 +66,12 @@ _RAISED = re.compile(
     re.DOTALL,
 )
 _EXIT_CODE = re.compile(r"return code (-?\d+)\Z")
+_TRACEBACK = "Traceback (most recent call last)"
+_FRAME = re.compile(r'File "(.+?)", line ([0-9]+)')
+_ROOT = Path(attempt.__file__).parents[2]
+_OUR_FOLDERS = tuple(
+    f"{_ROOT / name}{os.sep}" for name in ("beamrank", "models", "transforms", "pipelines")
+)
 _WHILE_RUNNING = re.compile(r" \[while running .*\]\Z", re.DOTALL)
 # Raised for a full disk, a quota and a limit on the size of files.
 _FULL = re.compile(rf"\[Errno (?:{ENOSPC}|{EDQUOT}|{EFBIG})\] .*?(?= \[while running|\n|\Z)")
@@ -287,11 +296,22 @@ def explain(error: BaseException) -> BeamrankError:
         )
     if _LOST_WORKER.search(str(error)):
         return WorkerLostError(f"a worker process was lost (possibly out of memory): {error}")
-    lines = (
-        _LAST_LINE.findall(str(error)) if "Traceback (most recent call last)" in str(error) else []
-    )
+    lines = _LAST_LINE.findall(str(error)) if _TRACEBACK in str(error) else []
     reason = lines[-1] if lines else f"{type(error).__name__}: {error}"
-    return BeamrankError(f"the job failed: {reason}{thread_limit(reason)}")
+    return BeamrankError(f"the job failed: {reason}{_raised_at(error)}{thread_limit(reason)}")
+
+
+def _raised_at(error: BaseException) -> str:
+    """The file and line of a package where an error came from: the last frame that our code called,
+    not a library's frame below it.
+    """
+    text = "".join(traceback.format_tb(error.__traceback__))
+    frames = _FRAME.findall(str(error) if _TRACEBACK in str(error) else text)
+    ours = [at for at, (file, _) in enumerate(frames) if file.startswith(_OUR_FOLDERS)]
+    if not frames:
+        return ""
+    file, line = frames[min(ours[-1] + 1, len(frames) - 1) if ours else -1]
+    return f" ({file}, line {line})"
 
 
 def of_started_job(kind: type[BeamrankError], message: str) -> BeamrankError:

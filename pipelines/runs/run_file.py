@@ -6,8 +6,9 @@ import hashlib
 import re
 import tempfile
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from beamrank.errors import BeamrankError, PreflightError
 from beamrank.formats.run_writer import FORMATS, RUN_TABLE, run_lines
 from beamrank.ranking.rankings import Rankings, rows_by_query
 from beamrank.storage import files as storage
+from beamrank.storage.digested import FileState, file_states
 from beamrank.storage.local_files import final_name
 
 SUCCESS = "_SUCCESS"
@@ -248,21 +250,23 @@ class PartFolder:
         return ours
 
     def begin(self) -> None:
-        """Removes all that is there, `_SUCCESS` first: parts of other plans, lost attempts, a link
-        or a file of this name.
+        """Removes `_SUCCESS`, then all that is no part: a link or a file of the folder's name too.
+        The parts are replaced: another process may be writing the same.
 
         Raises:
             PreflightError: see `written_names`; then nothing is removed.
         """
-        if not self.remove():
+        if not self.remove(kept=set(map(self.part, range(self.shards)))):
             storage.remove(self.url)
 
-    def remove(self) -> bool:
-        """Removes the folder as `begin` does; returns whether there was one."""
+    def remove(self, kept: Collection[str] = ()) -> bool:
+        """Removes the folder, or what is not kept of it, `_SUCCESS` first; returns whether there
+        was one.
+        """
         ours = self.written_names()
         if ours is not None:
             storage.remove(storage.join(self.url, SUCCESS))
-            storage.remove_files(self.url, ours)
+            storage.remove_files(self.url, ours.difference(kept))
         return ours is not None
 
     def write(self, shard: int, content: bytes) -> None:
@@ -274,10 +278,15 @@ class PartFolder:
             # Another process has begun to write the same run, and removed the folder in between.
             storage.replace(url, content)
 
-    def missing(self) -> list[int]:
-        """The shards without a part."""
-        present = storage.sizes_bytes(self.url)
-        return [shard for shard in range(self.shards) if self.part(shard) not in present]
+    def missing(self, older: Mapping[str, FileState] = MappingProxyType({})) -> list[int]:
+        """The shards without a part, or with one that is still as in `older`."""
+        present = file_states(self.url)
+        names = map(self.part, range(self.shards))
+        return [
+            shard
+            for shard, name in enumerate(names)
+            if present.get(name) in (None, older.get(name))
+        ]
 
     def problems(self, expected: Mapping[int, str]) -> Iterator[tuple[str, str]]:
         """The names of files that are wrong, each with its problem; `expected` are the SHA-256 of
@@ -327,10 +336,12 @@ class ShardWriter:
         """The folders of the parts."""
         return [folder for _, folder in self.runs]
 
-    def done(self) -> set[int]:
-        """The shards whose parts are all there."""
-        missing = {shard for folder in self.folders for shard in folder.missing()}
-        return {shard for folder in self.folders[:1] for shard in range(folder.shards)} - missing
+    def open_since(self) -> Callable[[], list[list[int]]]:
+        """A function that returns the shards whose part was not written since this call, for each
+        folder.
+        """
+        older = [file_states(folder.url) for folder in self.folders]
+        return lambda: [folder.missing(of) for folder, of in zip(self.folders, older, strict=True)]
 
     def write(self, parts: ShardParts) -> None:
         """Writes the parts of a shard: the same bytes wherever that is done."""

@@ -97,12 +97,11 @@ def write_run_files(
     """
     check_places(plan, [file.folder(plan) for file in files])
     storage.own_folder(plan.output, RUNS)
-    writer, left = None, set[int]()
+    writer = None
     if in_parts := [file for file in files if file.in_parts]:
         writer = _begin_folders(plan, in_parts, stages)
         if write_parts is not None:
             write_parts(writer, manifests)
-        left = set(range(len(plan.shards))) - writer.done()
     with ExitStack() as stack:
         spools = {
             file: stack.enter_context(RunSpool(file, plan.run_tag))
@@ -112,7 +111,7 @@ def write_run_files(
         for parts in iter_shards(plan, stages, manifests):
             for spool in spools.values():
                 spool.add(parts)
-            if writer is not None and parts.shard in left:
+            if writer is not None and write_parts is None:
                 writer.write(parts)
             evaluate_shard(parts, evaluators)
         if writer is not None:
@@ -127,7 +126,7 @@ def write_run_files(
 
 
 def _begin_folders(plan: Plan, files: Sequence[RunFile], stages: Sequence[Stage]) -> ShardWriter:
-    """Empties the folders of runs in parts."""
+    """Begins the folders of runs in parts."""
     ranking = tuple(stage for stage in stages if stage.ranks)
     folders = tuple((file, file.folder(plan)) for file in files)
     for _, folder in folders:
@@ -139,10 +138,10 @@ def _begin_folders(plan: Plan, files: Sequence[RunFile], stages: Sequence[Stage]
 def _end_folders(
     plan: Plan, writer: ShardWriter, stages: Sequence[Stage], manifests: Mapping[str, Manifest]
 ) -> None:
-    # Another process may have begun to write the same runs again, and removed parts.
-    written = writer.done()
-    for parts in iter_shards(plan, stages, manifests):
-        if parts.shard not in written:
+    # Another process may have removed parts.
+    missing = {shard for folder in writer.folders for shard in folder.missing()}
+    for parts in iter_shards(plan, stages, manifests) if missing else ():
+        if parts.shard in missing:
             writer.write(parts)
     for folder in writer.folders:
         check_current(plan)

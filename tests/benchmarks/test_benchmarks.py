@@ -115,10 +115,10 @@ def test_damaged_archives_and_those_of_something_else_are_named(tmp_path: Path, 
     archive.write_bytes(archive.read_bytes()[:-40])
     refuse(read_squad, archive, "EOFError")
     pages = {"dev/page.html": _PAGE.replace("<pre", "<p").encode()}
-    refuse(read_squad, save_tar(tmp_path / "a.tar.gz", pages), "a paragraph has no <pre>")
-    refuse(read_squad, save_tar(tmp_path / "a.tar.gz", {"README": b""}), r"no \.html files")
+    refuse(read_squad, save_tar(tmp_path / "a.tar.gz", pages), "<pre>")
+    refuse(read_squad, save_tar(tmp_path / "a.tar.gz", {"README": b""}), r"\.html")
     refuse(read_medquad, save_tar(tmp_path / "a.tar.gz", {"a.xml": b"<D><QAPair>"}), "ParseError")
-    refuse(read_medquad, save_tar(tmp_path / "a.tar.gz", {"a.xml": b"<D/>"}), "no QAPair")
+    refuse(read_medquad, save_tar(tmp_path / "a.tar.gz", {"a.xml": b"<D/>"}), "QAPair")
     refuse(
         lambda path: read_nfcorpus(path, "test"),
         save_nfcorpus(tmp_path / "a.zip", **{"corpus.jsonl": b"{}"}),
@@ -127,7 +127,7 @@ def test_damaged_archives_and_those_of_something_else_are_named(tmp_path: Path, 
     refuse(
         lambda path: read_nfcorpus(path, "dev"),
         save_nfcorpus(tmp_path / "a.zip"),
-        "it has no qrels/dev.tsv",
+        "qrels/dev.tsv",
     )
 
 

@@ -1,17 +1,22 @@
 """The README, the guide and the notebook show what their commands and their Python print."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import beamrank
 from tests import ROOT
 from tests.support.docs.examples import examples_of, matches, pages, parse, prepare, run, run_cells
+from tests.support.processes import succeed
 from tests.support.tiers import slow_but
 
 # The first ten minutes.
-_QUICK = ("README.md", "docs/guide/quickstart.md")
+_QUICK = ("README.md",)
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +70,63 @@ def test_notebook_shows_what_its_cells_print() -> None:
     assert len(cells) == 8
     for source, shown, committed in cells:
         assert shown == committed, source
+
+
+_TABLE = "query_id,query,doc_id,text,label\nq1,what is tea,d1,tea is a drink,1\n"
+_SQUAD = {
+    "version": "1.1",
+    "data": [
+        {
+            "title": "Tea",
+            "paragraphs": [
+                {
+                    "context": "Tea is a drink.",
+                    "qas": [
+                        {
+                            "id": "q1",
+                            "question": "What is tea?",
+                            "answers": [{"text": "a drink", "answer_start": 7}],
+                        }
+                    ],
+                }
+            ],
+        }
+    ],
+}
+
+
+def _have(folder: Path) -> None:
+    """One doc and one topic in each form of the page."""
+    (folder / "pairs.csv").write_text(_TABLE)
+    (folder / "corpus.jsonl").write_text('{"id": "d1", "text": "tea is a drink"}\n')
+    (folder / "topics.tsv").write_text("q1\twhat is tea\n")
+    (folder / "dense.trec").write_text("q1 Q0 d1 1 2.5 dense\n")
+    pq.write_table(
+        pa.table({"sku": ["d1"], "description": ["tea is a drink"]}), folder / "products.parquet"
+    )
+    (folder / "searches.csv").write_text("number,words\nq1,what is tea\n")
+    (folder / "dev-v2.0.json").write_text(json.dumps(_SQUAD))
+    succeed("convert", "squad", folder / "dev-v2.0.json", "--output", folder / "squad")
+
+
+def test_configuration_for_what_you_have_is_planned(tmp_path: Path) -> None:
+    _have(tmp_path)
+    page = (ROOT / "docs/guide/what-you-have.md").read_text(encoding="utf-8")
+    planned = {}
+    for section in page.split("\n## ")[1:]:
+        title, _, text = section.partition("\n")
+        for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL):
+            (tmp_path / "config.yaml").write_text(block)
+            assert len(block.splitlines()) <= 6, title
+            # Other checkpoints are downloaded.
+            here = () if "embedded:" in block else ("--set", "mono.checkpoint=embedded:mono")
+            plan = json.loads(succeed("plan", tmp_path / "config.yaml", "--json", *here).stdout)
+            planned[title] = plan["topics"], plan["stages"][-1]["inferences"]
+    assert planned == {
+        "Labelled pairs": (1, 1000),
+        "SQuAD's JSON": (1, 1000),
+        "Texts in another language": (1, 100),
+        "Long docs": (1, 1600),
+        "A run of a dense retriever": (1, 100),
+        "Tables with their own columns": (1, 100),
+    }

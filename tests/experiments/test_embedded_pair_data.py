@@ -72,7 +72,7 @@ def test_mined_groups_hold_no_relevant_negative():
     assert all(len(set(group.docs)) == 8 for group in groups)
     assert any("apple" in passage for passage in groups[0].docs[1:5])
     assert not set(groups[0].docs[1:]) & {passages[place] for place in others}
-    with pytest.raises(DataError, match="fruit has 12 "):
+    with pytest.raises(DataError, match=r"fruit .*12 "):
         mine_groups(
             Questions("fruit", passages[:12], [Question("apple", 0)]), embed_by_letters, seed=0
         )

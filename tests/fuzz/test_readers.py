@@ -20,7 +20,7 @@ from tests.support.services.environments import atheris_packages, environ
 from tests.support.tiers import slow_but
 
 
-@pytest.mark.parametrize("examples", slow_but(1, [20, 100]))
+@pytest.mark.parametrize("examples", slow_but(1, [12, 100]))
 @pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
 def test_changed_input_is_read_whole_or_refused(target, examples, tmp_path, monkeypatch):
     # A file that was just written would be waited for.

@@ -16,6 +16,7 @@ from beamrank.storage import files as storage
 from beamrank.storage.globs import find
 from contrib.pairs.tables import find_pairs
 from models.checkpoints.sources import locate
+from tests.support.refusals import refuses
 from tests.support.tiers import slow_but
 
 
@@ -69,7 +70,7 @@ def test_folder_of_spark_is_read(folder, name):
 def test_glob_refuses_folders_that_hold_data(folder):
     with storage.located(folder) as (filesystem, path):
         filesystem.pipe_file(f"{path}/empty/", b"")
-    with pytest.raises(PreflightError, match=r"/sub is a folder"):
+    with pytest.raises(PreflightError, match="/sub "):
         find(f"{folder}/s*")
     assert find(f"{folder}/e*") == find(f"{folder}/none") == find(f"{folder}/none/*") == []
 
@@ -80,7 +81,7 @@ def test_tables_are_found_above_the_matches(any_store, tmp_path):
         storage.publish(f"{folder}/{name}", b"x")
     assert find(f"{folder}/*.parquet") == [f"{folder}/a.parquet"]
     for path in ("", "/**/*.parquet", "/*/*.parquet", "/table/*.parquet"):
-        with pytest.raises(PreflightError, match="only the log in table/_delta_log"):
+        with refuses(PreflightError, "table", file="table/_delta_log"):
             find(f"{folder}{path}")
 
 

@@ -97,6 +97,7 @@ def test_worker_process_at_a_store_writes_the_same_bytes(job, local_runs):
     _assert_whole(f"{job}/worker-process", local_runs)
 
 
+@pytest.mark.slow
 def test_pairs_at_a_store_have_the_scores_of_a_disk(store, tmp_path, checkpoints):
     url = f"{store.url}/{tmp_path.name}"
     for number in range(2):

@@ -3,7 +3,7 @@ against the same run into an empty folder.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -261,19 +261,23 @@ class _Runs:
                 found |= self._answers[receipt]
         return found
 
-    def kill(self, output: Path, since: Mapping[str, Any]) -> None:
-        """Leaves what a run would have left that was killed at a random moment, given what was
-        committed when it started.
+    def kill(self, output: Path, since: Set[Path]) -> None:
+        """Leaves what a run would have left that was killed at a random moment, given the files
+        that were there when it started, manifests of earlier plans among them.
         """
-        paths = [path for path in output.glob("*/**/*") if path.is_file()]
-        stages = [
-            path for path in paths if path.relative_to(output).parts[0] not in ("machines", "logs")
+        own = [
+            path
+            for path in _files(output) - since
+            if path.relative_to(output).parts[0] not in ("machines", "logs")
         ]
-        own = [path for path in stages if str(path.relative_to(output)) not in since]
         # Times may be equal; a receipt is written after its part.
-        own.sort(key=lambda path: (path.stat().st_mtime_ns, path.parent.name == "receipts"))
+        own.sort(key=lambda path: (path.stat().st_mtime_ns, path.parent.name == "receipts", path))
         for path in own[int(self.state.random.integers(len(own))) :]:
             path.unlink()
+
+
+def _files(output: Path) -> set[Path]:
+    return {path for path in output.glob("*/**/*") if path.is_file()}
 
 
 def check(seed: int, folder: Path) -> int:
@@ -293,7 +297,7 @@ def check(seed: int, folder: Path) -> int:
         fresh = folder / f"fresh-{number}"
         try:
             parts = runs.run(fresh)
-            before = committed(output)
+            before = _files(output)
             runs.run(output, *named, parts=parts)
             reused += assert_as_fresh(output, fresh)
             # The same run goes on, or another one follows.

@@ -44,6 +44,8 @@ from pipelines.commands.arguments import (
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 
+HELP_PANEL = "Data and models"
+
 _SETS = re.compile(r"(?<![a-z])(train|dev|eval|test)(?![a-z])")
 _FAKE = ("00000000", "FAKE DOCUMENT")
 _DUO_DOCS = 30

@@ -121,6 +121,7 @@ class TokenRows:
         groups: the consecutive inputs of one number of rows.
         longest: the number of tokens of the longest input.
         rows: t.
+        prefix: how many ids of the first input are before its last text.
         padding: how many of them follow the last input.
         first_padding: how many of `first` do.
     """
@@ -131,11 +132,13 @@ class TokenRows:
         token_types: Tensor,
         lengths: Sequence[int],
         layout: Layout = _PLAIN,
+        prefix: int = 0,
     ) -> None:
         """Takes int[sum(lengths)] ids and token types of the inputs, one after the other, on the
         CPU.
         """
         self.layout, self.count, self.longest = layout, len(lengths), max(lengths, default=0)
+        self.prefix = prefix
         counts = torch.tensor(lengths, dtype=torch.long)
         taken = layout.rows_of(counts)
         ends = F.pad(torch.cumsum(taken, 0), (1, 0))

@@ -122,7 +122,7 @@ class TorchBackend:
         ids, types = (
             torch.from_numpy(array[is_token]) for array in (batch.token_ids, batch.token_types)
         )
-        return TokenRows(ids, types, batch.lengths.tolist(), self._layout)
+        return TokenRows(ids, types, batch.lengths.tolist(), self._layout, batch.prefix)
 
 
 class CudaModel:

@@ -10,14 +10,14 @@ import pytest
 
 from beamrank.commit.check import find_garbage, remove_garbage, verify_stages
 from beamrank.commit.plan import Rejected, read_plan
-from beamrank.commit.receipts import part_bytes
+from beamrank.commit.receipts import StageFolder, part_bytes
 from beamrank.commit.scans import ScanReport
 from beamrank.commit.status import read_status
 from beamrank.errors import PreflightError, ReceiptError
 from beamrank.formats.rejects import Rejects
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
-from beamrank.storage.documents import checked_json, checked_values
+from beamrank.storage.documents import checked_json, checked_values, sha256
 from tests.support.outputs import (
     CORPUS,
     SHARDS,
@@ -59,6 +59,22 @@ def test_gc_of_a_sealed_run_removes_only_needed_docs(output):
     left = _garbage(output)
     assert len(left) == 1
     assert next(iter(left)).startswith("tokenize-0a1b2c3d/needed-")
+
+
+def test_gc_leaves_an_old_part_that_an_attempt_has_published_again(tmp_path):
+    """An attempt was killed before its receipt; the next one publishes that after gc has looked."""
+    output = str(tmp_path / "out")
+    finished_output(output)
+    folder = StageFolder(f"{output}/mono")
+    rows, shard_digest = pa.table({"a": [7]}), "f" * 64
+    left = tmp_path / "out/mono" / f"part-00000-{sha256(part_bytes(rows))[:12]}.parquet"
+    left.write_bytes(part_bytes(rows))
+    os.utime(left, (0, 0))
+    storage.publish_content(str(left), part_bytes(rows))
+    garbage = find_garbage(output, time.time(), _HOUR)
+    receipt = folder.commit(0, shard_digest, rows, seconds=0.0, counts={})
+    remove_garbage(output, garbage)
+    assert folder.receipt(0, shard_digest) == receipt
 
 
 def test_gc_removes_leftovers_of_killed_runs_and_nothing_else(output):

@@ -78,6 +78,17 @@ def _mono(plan: Plan) -> StageStatus:
     return read_status(plan, _NOW)[1]
 
 
+def test_shard_that_an_earlier_plan_left_open_is_not_left_open(plan: Plan) -> None:
+    manifest = plan.seal("retrieve")
+    assert manifest is not None
+    digests = plan.shard_digests(plan.stage("mono"), [manifest])
+    folder = plan.folder("mono")
+    folder.leave_open(1, "0" * 64, "of another plan")
+    assert _mono(plan).left_open == ()
+    folder.leave_open(2, digests[2], "of this plan")
+    assert [(left.shard, left.reason) for left in _mono(plan).left_open] == [(2, "of this plan")]
+
+
 @pytest.mark.parametrize(
     ("ages", "elapsed", "eta"),
     [

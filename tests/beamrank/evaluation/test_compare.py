@@ -181,6 +181,8 @@ def test_object_and_table_hold_what_was_compared(folder):
     assert values == {
         "baseline": "base",
         "queries": 8,
+        "judged_queries": 8,
+        "topics": "qrels",
         "test": "randomization",
         "correction": "bonferroni",
     }

@@ -15,6 +15,7 @@ from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage.digested import RowRange, digest_file
 from contrib.pairs.tables import find_pairs, read_pairs
 from tests.support.refusals import refuses
+from tests.support.tiers import slow_but
 
 LONG, ROWS = "x" * (64 << 20), 5
 
@@ -49,18 +50,26 @@ def _read_pairs(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("read", "error", "columns", "options"),
-    [
-        (_corpus, DataError, {"id": _ids(), "text": LONG}, {"store_schema": True}),
-        (_corpus, DataError, {"id": _ids(), "text": LONG}, {"store_schema": False}),
-        (read_run, PreflightError, {"query_id": _ids(), "doc_id": LONG, "score": [1.0] * ROWS}, {}),
-        (
-            lambda url: read_topics(TopicsConfig(path=url)),
-            PreflightError,
-            {"query_id": _ids(), "text": LONG},
-            {},
-        ),
-        (_read_pairs, DataError, {"id": _ids(), "query": ["q"] * ROWS, "doc": LONG}, {}),
-    ],
+    slow_but(
+        2,
+        [
+            (_corpus, DataError, {"id": _ids(), "text": LONG}, {"store_schema": True}),
+            (_corpus, DataError, {"id": _ids(), "text": LONG}, {"store_schema": False}),
+            (
+                read_run,
+                PreflightError,
+                {"query_id": _ids(), "doc_id": LONG, "score": [1.0] * ROWS},
+                {},
+            ),
+            (
+                lambda url: read_topics(TopicsConfig(path=url)),
+                PreflightError,
+                {"query_id": _ids(), "text": LONG},
+                {},
+            ),
+            (_read_pairs, DataError, {"id": _ids(), "query": ["q"] * ROWS, "doc": LONG}, {}),
+        ],
+    ),
     ids=["dictionary", "strings", "run", "topics", "pairs"],
 )
 def test_one_long_text_many_times_is_too_large(tmp_path, read, error, columns, options):

@@ -59,7 +59,7 @@ def _panels(svg: bytes) -> int:
     return len(re.findall(rb'id="axes_\d+"', svg))
 
 
-@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+@pytest.mark.parametrize("values", slow_but(3, VALUES.values()), ids=VALUES)
 def test_pictures_are_drawn_for_any_values(values):
     scores = np.array(values, np.float32)
     assert _panels(score_histogram({None: scores, 1: scores[:1]}, "mono")) == 2

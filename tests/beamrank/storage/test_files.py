@@ -1,5 +1,6 @@
 """Files by URL."""
 
+import os
 import subprocess
 import sys
 import time
@@ -40,6 +41,15 @@ def test_publish_content_replaces_other_content_under_its_name(folder, left):
     storage.replace(url, left)
     storage.publish_content(url, b"123")
     assert storage.read_bytes(url) == b"123"
+
+
+def test_content_that_is_published_again_is_as_new(tmp_path):
+    """So that `gc` leaves the part of a killed attempt, on which the next one counts."""
+    path = tmp_path / "a"
+    storage.publish_content(str(path), b"123")
+    os.utime(path, (0, 0))
+    storage.publish_content(str(path), b"123")
+    assert time.time() - path.stat().st_mtime < 3600
 
 
 def test_file_states_tell_size_and_time(folder):

@@ -19,6 +19,7 @@ from contrib.encoders.encoder import Encoder
 from tests.contrib.encoders.tiny import SAVE, save_backbone, save_dense, save_routed
 from tests.support.checkpoints import LETTERS
 from tests.support.small_collection import DOCS, TOPICS
+from tests.support.tiers import slow_but
 
 _QUERIES = [*TOPICS.values(), "", "amber " * 30]
 _DOCS = [*DOCS.values(), "", "e"]
@@ -57,7 +58,7 @@ def test_scores_are_those_of_sentence_transformers(tmp_path, stage, save):
 
 
 @pytest.mark.parametrize("stage", [*SAVE])
-@pytest.mark.parametrize("width", [{}, {"hidden_size": 48, "num_attention_heads": 3}])
+@pytest.mark.parametrize("width", slow_but(1, [{}, {"hidden_size": 48, "num_attention_heads": 3}]))
 def test_bits_of_a_score_do_not_depend_on_other_texts(tmp_path, stage, width):
     folder = SAVE[stage](tmp_path / stage, **width)
     drawn = random.Random(8)

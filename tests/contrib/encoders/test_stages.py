@@ -165,6 +165,7 @@ def test_run_resumes_after_a_kill(collection, whole, tmp_path, stage):
     assert_same_bytes(tmp_path / "killed", _output(whole))
 
 
+@pytest.mark.slow
 def test_run_is_verified_audited_reported_and_inspected(collection, whole, tmp_path):
     output = _output(whole)
     assert beamrank_here("verify", output).returncode == 0

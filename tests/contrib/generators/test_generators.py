@@ -43,7 +43,7 @@ def _reranker(folder: str, name: str, dtype: str = "float32", **options: Any) ->
     return Reranker(folder, GENERATORS[name].kind, dtype=dtype, device="cpu", **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", GENERATORS)
+@pytest.mark.parametrize("name", slow_but(4, GENERATORS))
 def test_prompts_score_as_in_transformers(name, tmp_path, caplog):
     folder = save_generator(tmp_path, name)
     case = GENERATORS[name]

@@ -1,5 +1,6 @@
 """A server that is asked, at wire level."""
 
+import gzip
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ import pytest
 
 from beamrank.errors import BeamrankError, LeftOpenError, PreflightError
 from contrib.listwise import client
-from contrib.listwise.client import MOST_TRIES, Access, Server
+from contrib.listwise.client import MOST_ANSWER_BYTES, MOST_TRIES, Access, Server
 from contrib.listwise.prompt import RANK_ZEPHYR, Window
 from tests.support.services.chat_server import (
     BUSY,
@@ -94,6 +95,16 @@ def test_server_that_is_gone_leaves_the_shard_open_after_six_tries(chat, ask_of)
     with pytest.raises(LeftOpenError, match=rf"127\.0\.0\.1 .* {MOST_TRIES} times"):
         _ask(ask_of())
     assert len(chat.asked) == MOST_TRIES
+
+
+@pytest.mark.parametrize("status", [200, 503])
+def test_answer_of_any_length_is_not_read_to_its_end(chat, ask_of, status):
+    """It is compressed: a hundredth of its length arrives."""
+    body = gzip.compress(b" " * (MOST_ANSWER_BYTES + 1))
+    chat.faults.extend([Fault(status, body, {"Content-Encoding": "gzip"})] * 2)
+    with pytest.raises(BeamrankError, match=r"127\.0\.0\.1 .* 4 MiB"):
+        _ask(ask_of())
+    assert len(chat.asked) == 1
 
 
 def test_slow_server_is_asked_again(chat, ask_of):

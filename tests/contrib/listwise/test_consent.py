@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 import beamrank
-from beamrank.errors import BeamrankError, ConfigError
+from beamrank.errors import BeamrankError, ConfigError, DataError
 from contrib.listwise import consent
+from pipelines.console.progress import ConsoleProgress
+from pipelines.shares import Share, ShareLauncher
 from tests.support.processes import beamrank_here, succeed
+from tests.support.runs import plan_run
 from tests.support.services.chat_server import BUSY, Fault
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
 
@@ -101,6 +104,35 @@ def test_limit_is_checked_before_the_stage_by_what_is_not_kept(collection, chat,
         with pytest.raises(BeamrankError, match=rf"max_requests allows {asked - 1}"):
             beamrank.run(str(collection.path), set=keys, **options | {"output": tmp_path / "no"})
         assert len(chat.asked) == asked
+
+
+def _share(made: SmallCollection, number: int, *changes: str) -> bool:
+    """One of two processes; whether it was the last."""
+    planned = plan_run(made.path, changes)
+    planned.plan.publish()
+    console = ConsoleProgress(quiet=True)
+    launcher = ShareLauncher(planned.plan, planned.config, console, share=Share(number, 2))
+    launcher.run()
+    return launcher.finish()
+
+
+def test_limit_holds_for_all_shares_together(collection, chat):
+    for number in range(2):
+        with pytest.raises(BeamrankError, match=r"30 requests, .*max_requests allows 29"):
+            _share(collection, number, "listwise.max_requests=29")
+    assert chat.asked == []
+    last = [_share(collection, number, "listwise.max_requests=30") for number in range(2)]
+    assert (last, len(chat.asked)) == ([False, True], 30)
+
+
+def test_last_share_checks_the_answers_that_name_nobody(collection, chat):
+    chat.answers.extend(["no idea"] * 60)
+    allowed = "listwise.max_requests=30"
+    assert not _share(collection, 0, allowed)
+    with pytest.raises(DataError, match=r"30 of 30 .*listwise\.max_unparsed 0\.05"):
+        _share(collection, 1, allowed)
+    assert _share(collection, 1, allowed, "listwise.max_unparsed=1")
+    assert len(chat.asked) == 60
 
 
 @pytest.mark.slow

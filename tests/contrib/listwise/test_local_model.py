@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -19,14 +20,17 @@ import pytest
 import torch
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, pipeline
+from transformers.utils import logging
 
 import beamrank
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from contrib.listwise.client import server_of
 from contrib.listwise.prompt import LETTERS, Window, named_places
 from models.stages.core import open_stages
+from pipelines.runners import dataflow
 from tests.support.processes import succeed
 from tests.support.runs import assert_same_bytes, read_trec, run_bytes, run_here
+from tests.support.services.dataflow import FLAGS
 from tests.support.small_collection import SmallCollection
 
 _GRADES = ("best", "good", "poor")
@@ -149,8 +153,11 @@ def collection(trained, tmp_path) -> SmallCollection:
     return made
 
 
-def test_model_orders_docs_as_they_tell(collection, tmp_path):
+def test_model_orders_docs_as_they_tell(collection, tmp_path, monkeypatch):
+    # Another test of this process may have turned them off.
+    monkeypatch.setattr(logging, "_tqdm_active", True)
     run = run_here(collection.path)
+    assert logging.is_progress_bar_enabled()
     ranked = read_trec(collection.output / "runs/listwise.trec")
     assert [[doc[:-1] for doc in docs] for docs in ranked.values()] == [list(_GRADES)] * 3
     manifest = run.plan.seal("listwise")
@@ -169,6 +176,15 @@ def test_model_orders_docs_as_they_tell(collection, tmp_path):
         pipe = pipeline("text-generation", stage.checkpoint, device="cpu")
         (generated,) = pipe(messages, max_new_tokens=30, do_sample=False)
         assert generated["generated_text"][-1]["content"] == reply.text
+
+
+def test_workers_of_dataflow_have_an_accelerator(collection):
+    planned = collection.plan().plan
+    record = replace(open_stages(planned.stages)[-1], device="cuda").record()
+    plan = replace(planned, stages=(*planned.stages[:-1], record))
+    options = dataflow.job_options(plan, record, FLAGS).get_all_options()
+    assert "worker_accelerator=" in options["dataflow_service_options"][0]
+    assert "no_use_multiple_sdk_containers" in options["experiments"]
 
 
 @pytest.mark.slow

@@ -11,13 +11,24 @@ import pytest
 import beamrank
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.scans import ScanReport
+from beamrank.config.load import load_config
 from beamrank.errors import BeamrankError, ConfigError, DataError, TemporaryError
 from contrib.listwise.prompt import RANK_ZEPHYR
 from contrib.listwise.windows import Places, block_windows, borda, slide
+from models.stages.base import Worker
 from models.stages.core import open_stages
+from pipelines.console.progress import ConsoleProgress
 from pipelines.plan.estimate import estimate
+from pipelines.shares import Share, ShareLauncher
 from tests.support.processes import beamrank_here, succeed
-from tests.support.runs import PlannedRun, assert_same_bytes, read_trec, run_bytes, run_here
+from tests.support.runs import (
+    PlannedRun,
+    assert_same_bytes,
+    plan_run,
+    read_trec,
+    run_bytes,
+    run_here,
+)
 from tests.support.services.chat_server import BUSY, Fault, best_first, chat_server
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
 
@@ -240,6 +251,52 @@ def test_answers_to_the_same_windows_are_reused(collection, chat, tmp_path):
         assert (len(chat.asked), len(other.asked)) == (asked, 0)
 
 
+def _requests(made: SmallCollection, *changes: str) -> tuple[int, int | None]:
+    """The most and the least that a plan states."""
+    config = load_config(str(made.path), changes)
+    (stage,) = (stage for stage in estimate(config).stages if stage.stage == "listwise")
+    return stage.remaining_inferences, stage.least_requests
+
+
+def test_plan_states_requests_by_the_answers_that_are_kept(collection, chat):
+    assert _requests(collection) == (30, 30)
+    busy = BUSY._replace(headers={"Retry-After": "3600"})
+    chat.faults.extend([Fault()] * 16 + [busy] * 100)
+    with pytest.raises(TemporaryError):
+        run_here(collection.path)
+    chat.faults.clear()
+    assert len([*(collection.output / "asked").iterdir()]) == 16
+    # By the windows themselves, in a process whose last calls failed.
+    assert _requests(collection) == (14, 14)
+    # Other docs, which are not known yet, of topics that an earlier plan has.
+    assert _requests(collection, "listwise.k=6") == (20, 0)
+    assert "0 to 20 requests" in succeed("plan", collection.path, "--set", "listwise.k=6").stdout
+    for path in (collection.output / "texts").rglob("*.json"):
+        path.unlink()
+    assert _requests(collection) == (30, 30 - 16)
+    asked = len(chat.asked)
+    run_here(collection.path)
+    assert len(chat.asked) - asked == 14
+    assert _requests(collection) == (0, 0)
+
+
+def test_plan_states_requests_by_windows_of_earlier_outputs(collection, chat, tmp_path):
+    whole = Path(run_here(collection.path).plan.output)
+    changes = ["listwise.k=6", f"reuse=[{whole}]", f"output={tmp_path / 'again'}"]
+    planned = plan_run(collection.path, changes)
+    planned.plan.publish()
+    one = ShareLauncher(
+        planned.plan, planned.config, ConsoleProgress(quiet=True), share=Share(0, 1)
+    )
+    assert _requests(collection, *changes) == (20, 0)
+    one.run(planned.plan.stages[:-1])
+    # A window above one without an answer may be as before.
+    assert _requests(collection, *changes) == (20, 10)
+    asked = len(chat.asked)
+    one.run(planned.plan.stages[-1:])
+    assert 10 <= len(chat.asked) - asked < 20
+
+
 def test_template_travels_in_the_plan(collection, chat, tmp_path):
     (tmp_path / "prompt.txt").write_text(f"{RANK_ZEPHYR} Thank you.\n")
     _section(collection)["template"] = "prompt.txt"
@@ -288,6 +345,10 @@ def test_plan_says_where_texts_go(collection):
     words = 4 * _WORDS + len(RANK_ZEPHYR.split())
     assert f"127.0.0.1, at most {words} words" in shown.stdout + shown.stderr
     assert "30" in shown.stdout
+
+
+def test_workers_that_ask_a_server_need_no_accelerator(collection):
+    assert open_stages(collection.plan().plan.stages)[-1].worker is Worker.CPU
 
 
 def test_worker_without_the_key_fails_at_once(collection, chat, monkeypatch):

@@ -91,6 +91,13 @@ def test_random_negatives_depend_on_the_ids_and_the_seed_alone():
     assert max(ranks) > 100
 
 
+def test_scores_are_the_own_ones_of_a_stage_that_combines():
+    own = np.array([5.0, 9.0, 4.5, 4.0])
+    combined = Ranking(("d1", "d2", "d3", "d4"), np.array([0.9, 0.8, 0.7, 0.1]), 4, own)
+    (row,) = Rules(absolute_margin=0.6).groups("q", combined, {"d1": 1}, Counter())
+    assert (row["score"], row["doc_ids"], row["scores"].tolist()) == (5, ["d4"], [4])
+
+
 def test_rules_that_no_doc_can_meet_are_refused():
     with pytest.raises(ConfigError, match="--num-negatives"):
         Rules(range_min=8, range_max=10)

@@ -92,6 +92,7 @@ def _arguments(k0s: tuple[int, ...], k1s: tuple[int, ...]) -> list[str]:
     return ["--k0", ",".join(map(str, k0s)), "--k1", ",".join(map(str, k1s)), "--score-missing"]
 
 
+@pytest.mark.slow
 def test_missing_pairs_are_those_of_brute_force_and_asked_once(collection, output, whole):
     mono, _ = whole
     before, current = parts(output), read_current(str(output))
@@ -189,6 +190,7 @@ def test_depths_that_figure_4_cannot_have_are_refused(output, arguments, code, m
     assert re.search(message, done.stderr)
 
 
+@pytest.mark.slow
 def test_score_missing_takes_one_run_with_a_duo(collection, output, tmp_path):
     done = beamrank_here("report", output, output, "--score-missing")
     assert done.returncode == 2

@@ -12,6 +12,7 @@ from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 from tests.support.checkpoints import save_tiny
 from tests.support.models.families import CASES, Scorer, random_inputs, save_case, wanted_log_odds
 from tests.support.oracle import assert_parity
+from tests.support.tiers import slow_but
 
 
 def _kernels(kernel: str) -> Kernels | None:
@@ -48,7 +49,10 @@ def test_family_scores_long_inputs_as_in_transformers(name, tmp_path):
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
     ("dtype", "kernel"),
-    [(torch.float32, "torch"), (torch.bfloat16, "torch"), (torch.bfloat16, "compiled")],
+    slow_but(
+        2,
+        [(torch.float32, "torch"), (torch.bfloat16, "compiled"), (torch.bfloat16, "torch")],
+    ),
     ids=str,
 )
 @pytest.mark.parametrize("name", CASES)
@@ -65,7 +69,7 @@ def test_family_score_has_the_same_bits_beside_others(name, dtype, kernel, tmp_p
     ]
 
 
-@pytest.mark.parametrize("kernel", ["torch", "compiled"])
+@pytest.mark.parametrize("kernel", slow_but(1, ["compiled", "torch"]))
 @pytest.mark.parametrize("name", CASES)
 def test_family_in_bfloat16_stays_near(name, kernel, tmp_path):
     folder, inputs, kernels = save_case(tmp_path, name), random_inputs(name), _kernels(kernel)

@@ -22,6 +22,7 @@ from tests.support.checkpoints import MINILM
 from tests.support.models.families import CASES, randomize
 from tests.support.models.published import PUBLISHED, compare, save_modules, save_published
 from tests.support.oracle import assert_parity
+from tests.support.tiers import slow_but
 
 _QUERY = "who wrote the oldest code of the standard library"
 _TEXTS = [
@@ -90,7 +91,7 @@ def test_modules_score_as_in_sentence_transformers(name, pooling, outputs, tmp_p
     assert_parity(_reranker(tmp_path / "model").score(_PAIRS).tolist(), wanted)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", slow_but(4, PUBLISHED))
 def test_published_form_scores_as_in_sentence_transformers(name, tmp_path):
     found, wanted = compare(save_published(tmp_path, name))
     assert torch.tensor(wanted).std() > 0.1
@@ -130,20 +131,23 @@ def test_digest_covers_the_modules(tmp_path):
 
 @pytest.mark.parametrize(
     ("module", "changes", "message"),
-    [
-        ("1_Pooling", {"pooling_mode": "max"}, r"1_Pooling .*'max'; .*cls, mean"),
-        ("1_Pooling", {"pooling_mode": ["cls", "mean"]}, r"1_Pooling .*'cls, mean'"),
-        ("2_Dense", {"use_residual": True}, r"2_Dense .*residual"),
-        ("2_Dense", {"activation_function": "os.system"}, r"2_Dense .*'os\.system'"),
-        ("2_Dense", {"in_features": 35}, "2_Dense .*35 .*36"),
-        ("2_Dense", {"out_features": 25}, "3_LayerNorm .*24 .*25"),
-        ("2_Dense", {"bias": "no"}, r"2_Dense/config.json .*bias"),
-        ("2_Dense", {"bias": True}, r" 1 .* \d+ .*2_Dense/linear\.bias"),
-        ("3_LayerNorm", {"dimension": 0}, r"3_LayerNorm/config.json .*dimension"),
-        ("4_Dense", {"module_output_name": None}, "4_Dense .*'sentence_embedding' .*None"),
-        ("4_Dense", {"out_features": 3}, r"4_Dense .*3"),
-        ("4_Dense", {"activation_function": "torch.nn.modules.activation.Tanh"}, "tanh"),
-    ],
+    slow_but(
+        4,
+        [
+            ("1_Pooling", {"pooling_mode": "max"}, r"1_Pooling .*'max'; .*cls, mean"),
+            ("1_Pooling", {"pooling_mode": ["cls", "mean"]}, r"1_Pooling .*'cls, mean'"),
+            ("2_Dense", {"use_residual": True}, r"2_Dense .*residual"),
+            ("2_Dense", {"activation_function": "os.system"}, r"2_Dense .*'os\.system'"),
+            ("2_Dense", {"in_features": 35}, "2_Dense .*35 .*36"),
+            ("2_Dense", {"out_features": 25}, "3_LayerNorm .*24 .*25"),
+            ("2_Dense", {"bias": "no"}, r"2_Dense/config.json .*bias"),
+            ("2_Dense", {"bias": True}, r" 1 .* \d+ .*2_Dense/linear\.bias"),
+            ("3_LayerNorm", {"dimension": 0}, r"3_LayerNorm/config.json .*dimension"),
+            ("4_Dense", {"module_output_name": None}, "4_Dense .*'sentence_embedding' .*None"),
+            ("4_Dense", {"out_features": 3}, r"4_Dense .*3"),
+            ("4_Dense", {"activation_function": "torch.nn.modules.activation.Tanh"}, "tanh"),
+        ],
+    ),
     ids=str,
 )
 def test_modules_that_are_not_known_are_refused(module, changes, message, tmp_path):

@@ -12,6 +12,7 @@ from models.architectures.kernels.rowwise import Linear
 from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 from tests.support.models.families import CASES, LENGTHS, Scorer, random_inputs, save_case
 from tests.support.models.varlen import varlen_attn
+from tests.support.tiers import slow_but
 
 
 def _check_layers(model: nn.Module, dtype: torch.dtype) -> None:
@@ -48,8 +49,15 @@ def _claim(model: nn.Module) -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "varlen"),
-    [(torch.float16, True), (torch.bfloat16, True), (torch.float16, False), (torch.float32, False)],
-    ids=["float16", "bfloat16", "float16 by groups", "float32"],
+    slow_but(
+        2,
+        [
+            pytest.param(torch.bfloat16, True, id="bfloat16"),
+            pytest.param(torch.float16, False, id="float16 by groups"),
+            pytest.param(torch.float16, True, id="float16"),
+            pytest.param(torch.float32, False, id="float32"),
+        ],
+    ),
 )
 @pytest.mark.parametrize("name", CASES)
 def test_model_computes_on_a_claimed_gpu(name, dtype, varlen, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils import logging
 
 from beamrank.errors import PreflightError
 from models.checkpoints.checkpoint import resolve_checkpoint
@@ -19,6 +20,7 @@ from tests.support.models.families import SIZES, random_model
 from tests.support.models.tokenizers import TEXTS, save_tokenizer
 from tests.support.oracle import assert_parity
 from tests.support.refusals import refuses
+from tests.support.tiers import slow_but
 
 _VOCABULARY = 720
 _POSITIONS = 64
@@ -179,7 +181,7 @@ def _wanted(folder: str, length: int) -> list[float]:
     return scores
 
 
-@pytest.mark.parametrize("name", _CASES)
+@pytest.mark.parametrize("name", slow_but(6, _CASES))
 def test_pairs_of_texts_score_as_in_transformers(name, tmp_path, caplog):
     folder, positions = _save(tmp_path, name), _CASES[name][-1]
     assert resolve_checkpoint(folder, "mono").architecture.positions == positions
@@ -190,6 +192,13 @@ def test_pairs_of_texts_score_as_in_transformers(name, tmp_path, caplog):
     assert "through transformers" in caplog.text
     assert "slower" in caplog.text
     assert_parity(ours.score(_PAIRS).tolist(), wanted)
+
+
+def test_loading_leaves_the_bars_of_transformers_as_they_were(tmp_path, monkeypatch):
+    # Another test of this process may have turned them off.
+    monkeypatch.setattr(logging, "_tqdm_active", True)
+    _reranker(_save(tmp_path), "float32").score(_PAIRS[:1])
+    assert logging.is_progress_bar_enabled()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -17,6 +17,7 @@ from tests.support.changed_files import edit_json
 from tests.support.checkpoints import MINILM
 from tests.support.models.families import CASES, random_model
 from tests.support.oracle import assert_parity
+from tests.support.tiers import slow_but
 
 _PAIRS = [
     ("who wrote the OLDEST code", text)
@@ -55,18 +56,21 @@ def _reranker(folder: str, max_length: int = _LENGTH, truncation: Truncation = "
 
 @pytest.mark.parametrize(
     "keys",
-    [
-        {},
-        {"max_seq_length": _LENGTH, "do_lower_case": True},
-        {"config_kwargs": {"hidden_act": "gelu_pytorch_tanh", "hidden_dropout_prob": 0.5}},
-        {"config_args": {"num_labels": 1, "use_cache": False}},
-        {"model_args": {"torch_dtype": "float32", "attn_implementation": "eager"}},
-        {"tokenizer_args": {"do_lower_case": True, "model_max_length": _LENGTH}},
-        {"processor_kwargs": {"truncation_side": "right", "padding_side": "right"}},
-        {"processing_kwargs": {"text": {"padding": "max_length", "max_length": _LENGTH}}},
-        {"processing_kwargs": {"common": {"truncation": True}, "image": {"size": 3}}},
-        {"unpad_inputs": False, "query_length": 4, "document_length": 4},
-    ],
+    slow_but(
+        3,
+        [
+            {},
+            {"max_seq_length": _LENGTH, "do_lower_case": True},
+            {"config_kwargs": {"hidden_act": "gelu_pytorch_tanh", "hidden_dropout_prob": 0.5}},
+            {"config_args": {"num_labels": 1, "use_cache": False}},
+            {"model_args": {"torch_dtype": "float32", "attn_implementation": "eager"}},
+            {"tokenizer_args": {"do_lower_case": True, "model_max_length": _LENGTH}},
+            {"processor_kwargs": {"truncation_side": "right", "padding_side": "right"}},
+            {"processing_kwargs": {"text": {"padding": "max_length", "max_length": _LENGTH}}},
+            {"processing_kwargs": {"common": {"truncation": True}, "image": {"size": 3}}},
+            {"unpad_inputs": False, "query_length": 4, "document_length": 4},
+        ],
+    ),
     ids=str,
 )
 def test_settings_that_change_nothing_are_taken(saved, keys, tmp_path):

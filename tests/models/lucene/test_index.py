@@ -21,6 +21,7 @@ from models.lucene.index import check_index, local_index, read_index_info
 from tests.support.changed_files import flip_bit
 from tests.support.corpora import save_corpus
 from tests.support.progress import RecordedProgress
+from tests.support.refusals import refuses
 from tests.support.tiers import slow_but
 
 pytestmark = pytest.mark.jvm
@@ -86,9 +87,8 @@ def test_index_of_the_same_corpus_is_kept(built):
 def test_index_of_another_corpus_is_refused_with_both_digests(built, tmp_path):
     folder, _, info = built
     other = save_corpus(tmp_path, {"d1": "something else"})
-    with pytest.raises(PreflightError, match="another corpus") as raised:
+    with pytest.raises(PreflightError, match=info.corpus_digest[:12]) as raised:
         build_index(other, str(folder / "index"), threads=1)
-    assert info.corpus_digest[:12] in str(raised.value)
     assert digest_corpus(other).digest[:12] in str(raised.value)
 
 
@@ -114,10 +114,10 @@ def test_foreign_index_is_accepted_with_a_warning(built, copy):
 def test_corrupt_index_is_refused(copy):
     largest = max(copy.iterdir(), key=lambda file: file.stat().st_size * file.name.startswith("_"))
     largest.write_bytes(largest.read_bytes()[:-1])
-    with pytest.raises(PreflightError, match=rf"{largest.name} has"):
+    with refuses(PreflightError, "damaged", file=largest.name):
         read_index_info(str(copy))
     largest.unlink()
-    with pytest.raises(PreflightError, match=rf"{largest.name} is missing"):
+    with refuses(PreflightError, "damaged", file=largest.name):
         read_index_info(str(copy))
 
 
@@ -141,9 +141,7 @@ def test_corrupt_index_file_is_refused_by_name(built, copy, hashed):
         whole = path.read_bytes()
         for _ in range(3):
             flip_bit(path, drawn.randrange(len(whole)), drawn.randrange(8))
-            with pytest.raises(
-                PreflightError, match=rf"{path.name} .*[Rr]emove the folder and build"
-            ):
+            with refuses(PreflightError, "damaged", file=path.name):
                 check_index(str(copy), info.corpus_digest)
             path.write_bytes(whole)
     assert build_index(corpus, str(copy), threads=1) == info
@@ -173,7 +171,7 @@ def test_foreign_index_digest_changes_when_corrupt(built, copy, hashed):
     assert len(hashed) == len(built[2].files)
     flip_bit(Path(hashed[0]), 0, 0)
     assert read_index_info(str(copy)).digest != built[2].digest
-    with pytest.raises(PreflightError, match="is not, or no longer, the one"):
+    with refuses(PreflightError, "changed"):
         local_index(str(copy), built[2].digest)
 
 
@@ -209,7 +207,7 @@ def test_open_index_detects_a_change(built, copy, hashed):
         pass
     assert hashed == []
     name = sorted(built[2].files)[0]
-    with pytest.raises(DataError, match=rf"{name} was"), index.unchanged():
+    with pytest.raises(DataError, match=name), index.unchanged():
         flip_bit(copy / name, 0, 0)
     flip_bit(copy / name, 0, 0)
     with local_index(str(copy), built[2].digest).unchanged():
@@ -226,9 +224,9 @@ def test_broken_beamrank_json_is_refused(copy, content):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ([], "no files"),
-        (["notes.txt"], "no segments file"),
-        (["segments_1"], "Lucene"),
+        ([], "Lucene"),
+        (["notes.txt"], "segments"),
+        (["segments_1"], "segments_1"),
     ],
 )
 def test_folder_without_index_is_refused(tmp_path, files, message):
@@ -247,7 +245,7 @@ def test_folder_without_index_is_refused(tmp_path, files, message):
 
 def test_unwritable_folder_is_refused(tmp_path):
     corpus = save_corpus(tmp_path, DOCS)
-    with pytest.raises(PreflightError, match="cannot write"):
+    with pytest.raises(PreflightError, match=corpus.path):
         build_index(corpus, f"{corpus.path}/index", threads=1)
 
 
@@ -265,15 +263,14 @@ def test_duplicate_doc_ids_are_named_with_both_places(tmp_path):
 
 def test_too_many_bad_rows_end_the_build(tmp_path):
     corpus = save_corpus(tmp_path, DOCS, extra="{broken\n" * 3)
-    with pytest.raises(DataError, match="allows 2 of docs") as raised:
+    with pytest.raises(DataError, match=r"3 .*max_bad_rows .*2 "):
         build_index(corpus, str(tmp_path / "index"), threads=1, max_bad_rows=2)
-    assert "3 problems" in str(raised.value)
     assert not (tmp_path / "index").exists()
 
 
 def test_corpus_without_text_is_an_error(tmp_path):
     corpus = save_corpus(tmp_path, {"d1": "", "d2": " "})
-    with pytest.raises(DataError, match=r"no doc of the corpus .* has text"):
+    with pytest.raises(DataError, match=corpus.path):
         build_index(corpus, str(tmp_path / "index"), threads=1)
     assert not (tmp_path / "index").exists()
 
@@ -283,7 +280,7 @@ def test_doc_that_anserini_cannot_take_ends_the_build(tmp_path):
     corpus = save_corpus(
         tmp_path, {"d" * 40_000: "an id that is longer than a term of Lucene may be", "d2": "text"}
     )
-    with pytest.raises(BeamrankError, match="all 2 docs"):
+    with pytest.raises(BeamrankError, match="2 docs"):
         build_index(corpus, str(tmp_path / "index"), threads=1)
     assert not (tmp_path / "index").exists()
 
@@ -329,7 +326,7 @@ def test_remote_index_is_uploaded_and_copied_once(tmp_path, monkeypatch):
     before = Path(folder).stat().st_mtime_ns
     assert local_index(url, info.digest).folder == folder
     assert Path(folder).stat().st_mtime_ns == before
-    with pytest.raises(PreflightError, match="no longer, the one"):
+    with refuses(PreflightError, "changed"):
         local_index(url, "0" * 64)
 
     damaged = Path(folder) / sorted(info.files)[0]
@@ -340,7 +337,7 @@ def test_remote_index_is_uploaded_and_copied_once(tmp_path, monkeypatch):
     memory = fsspec.filesystem("memory")
     memory.rm("/test_index/remote/index/beamrank.json")
     memory.pipe("/test_index/remote/index/beamrank.uploading", b"")
-    with pytest.raises(PreflightError, match="upload did not finish"):
+    with refuses(PreflightError, "unfinished"):
         read_index_info(url)
     again = build_index(corpus, url, threads=1)
     assert {Path(name).name for name in memory.ls("/test_index/remote/index", detail=False)} == {

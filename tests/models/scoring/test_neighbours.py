@@ -19,6 +19,7 @@ from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.engine import ScoringEngine
 from tests.support.models.tables import Row, score_duo, score_mono, shard
 from tests.support.rankings import best_docs, first_docs
+from tests.support.tiers import slow_but
 
 LIMITS = InputLimits("paper", 16, 96)
 QUERIES, DOCS = 8, 4
@@ -90,7 +91,7 @@ def collection(request: pytest.FixtureRequest, text: list[int]) -> _Collection:
     return _Collection(request.getfixturevalue(f"{request.param}_checkpoint"), request.param, rows)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", slow_but(1, ["float32", "bfloat16"]))
 @given(
     order=st.permutations(range(QUERIES)),
     borders=st.sets(st.integers(1, QUERIES - 1)),

@@ -50,7 +50,7 @@ def _at_work(plan: Plan, seconds_later: float = 0.0) -> tuple[Working, ...]:
 
 def test_shard_tells_after_a_minute_what_is_done(output, monkeypatch):
     plan, seen, now = planned(output), [], [1000.0]
-    monkeypatch.setattr(working, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(working, "system", SimpleNamespace(monotonic=lambda: now[0]))
 
     def count():
         shard_at_work().add(0, 40)

@@ -22,6 +22,7 @@ from tests.support.models.families import SIZES, random_model
 from tests.support.models.tokenizers import TEXTS, save_tokenizer
 from tests.support.oracle import assert_parity
 from tests.support.refusals import refuses
+from tests.support.tiers import slow_but
 
 _LENGTH = 40
 _BERT: dict[str, Any] = {
@@ -282,7 +283,7 @@ _RULES: dict[Truncation, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", _ALL)
+@pytest.mark.parametrize("name", slow_but(14, _ALL))
 def test_pairs_are_laid_out_as_the_checkpoints_tokenizer_does(name, tmp_path):
     folder = _save(tmp_path, *_ALL[name])
     ours = Reranker(

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from models.tokenizers.prompts import PromptTemplate, PromptTokenizer
 from tests.support.models.tokenizers import TEXTS, save_tokenizer
+from tests.support.tiers import slow_but
 
 _TEMPLATES = (
     "Query: {{ query }} Document: {{ doc }} Relevant:",
@@ -28,7 +29,7 @@ def _ids(folder: str, template: PromptTemplate, query: str, doc: str) -> list[in
 
 
 @pytest.mark.parametrize("family", ["bert", "qwen2", "t5", "xlm-roberta", "roberta"])
-@pytest.mark.parametrize("text", _TEMPLATES)
+@pytest.mark.parametrize("text", slow_but(2, _TEMPLATES))
 def test_pieces_of_a_prompt_have_the_ids_of_the_whole(family, text, tmp_path):
     folder = save_tokenizer(family, tmp_path, [*TEXTS, *_TEMPLATES, "What?\nWho.\n(it)\n" * 9])
     library = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))

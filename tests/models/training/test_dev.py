@@ -14,13 +14,13 @@ def test_dev_run_of_other_topics_is_refused(tmp_path):
     (tmp_path / "other" / "topics.tsv").write_text("x1\twhat is it\n")
     dev = DEV | {"topics": {"path": "other/topics.tsv", "format": "tsv"}}
     config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=dev)
-    with pytest.raises(PreflightError, match="there is nothing to measure"):
+    with pytest.raises(PreflightError, match=r"run\.trec"):
         make_session(config, "mono")
 
 
 @pytest.mark.parametrize("measure", ["num_rel", "num_q", "num_ret", "NumRet(rel=1)", "Judged@10"])
 def test_dev_measure_that_counts_is_refused(measure, dev_config):
-    with pytest.raises(ConfigError, match="says nothing about a model"):
+    with pytest.raises(ConfigError, match=r"dev\.measure "):
         make_session(dev_config, "mono", [f"dev.measure={measure}"])
 
 

@@ -12,6 +12,7 @@ from models.checkpoints.checkpoint import resolve_checkpoint
 from models.training.initial_model import Start, save_checkpoint
 from models.training.states import candidate_folder, candidate_hashes, publish
 from tests.support.changed_files import edit_json
+from tests.support.refusals import refuses
 from tests.support.training import WORDS, logits_of, save_start, save_tokenizer
 
 _CLS, _SEP, _BLUE, _SKY, _RED = (
@@ -82,11 +83,11 @@ def test_start_with_reversed_labels_is_refused(encoder, tmp_path):
     (folder / "config.json").write_text(
         json.dumps(config | {"id2label": {"0": "relevant", "1": "not_relevant"}})
     )
-    with pytest.raises(PreflightError, match="reversed id2label"):
+    with pytest.raises(PreflightError, match="id2label"):
         resolve_checkpoint(str(folder), "mono")
     start = Start(str(folder), 32)
     for kind in ("mono", "duo"):
-        with pytest.raises(PreflightError, match="reversed id2label"):
+        with pytest.raises(PreflightError, match="id2label"):
             start.model(kind, 2, 0.1, True)
     assert start.model("mono", 1, 0.1, True).config.id2label == {0: "relevant"}
     assert start.masked_model(0.1, True)
@@ -154,7 +155,7 @@ def test_random_start_ignores_weights(encoder):
     digest = random.digest
     (Path(encoder) / "model.safetensors").unlink()
     assert Start(encoder, 32, random_weights=True).digest == digest != ""
-    with pytest.raises(PreflightError, match="there are no weights"):
+    with refuses(PreflightError, "no-weights"):
         Start(encoder, 32)
 
 
@@ -171,13 +172,9 @@ def drop_a_layer(folder):
 @pytest.mark.parametrize(
     ("spoil", "max_length", "message"),
     [
-        (
-            lambda folder: save_tokenizer(folder, [*WORDS, "stranger"]),
-            32,
-            "29 ids",
-        ),
+        (lambda folder: save_tokenizer(folder, [*WORDS, "stranger"]), 32, "29 ids"),
         (lambda folder: None, 64, r"32 positions .*64"),
-        (drop_a_layer, 32, "lacks 16 of the 36"),
+        (drop_a_layer, 32, " 16 .* 36 "),
         (
             lambda folder: (folder / "config.json").write_text('{"model_type": "roberta"}'),
             32,
@@ -199,27 +196,12 @@ def test_start_refuses_what_cannot_be_trained(spoil, max_length, message, encode
 @pytest.mark.parametrize(
     ("sizes", "config", "tensor", "message"),
     [
-        ({}, {"is_decoder": True}, None, "is a decoder"),
-        (
-            {},
-            {"position_embedding_type": "relative_key"},
-            None,
-            "'relative_key'",
-        ),
-        ({}, {"auto_map": {"AutoModel": "own--model.Own"}}, None, "its own code"),
-        (
-            {},
-            {"num_hidden_layers": 1},
-            None,
-            r"16 tensors .*encoder\.layer\.1\.",
-        ),
-        (
-            {},
-            {},
-            "encoder.layer.0.attention.self.query.lora_A.weight",
-            "1 tensors",
-        ),
-        ({"type_vocab_size": 1}, {}, None, "knows 1 token type"),
+        ({}, {"is_decoder": True}, None, "is_decoder"),
+        ({}, {"position_embedding_type": "relative_key"}, None, "'relative_key'"),
+        ({}, {"auto_map": {"AutoModel": "own--model.Own"}}, None, "auto_map"),
+        ({}, {"num_hidden_layers": 1}, None, r"16 tensors .*encoder\.layer\.1\."),
+        ({}, {}, "encoder.layer.0.attention.self.query.lora_A.weight", "1 tensors"),
+        ({"type_vocab_size": 1}, {}, None, "1 token type"),
     ],
 )
 def test_start_that_no_run_could_score_is_refused(sizes, config, tensor, message, tmp_path):
@@ -243,7 +225,7 @@ def test_start_without_a_library_that_reads_it_is_refused(encoder):
     path = Path(encoder) / "config.json"
     quantized = {"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}
     edit_json(path, **quantized)
-    with pytest.raises(PreflightError, match="cannot load the model"):
+    with pytest.raises(PreflightError, match="bitsandbytes"):
         Start(encoder, 32).model("mono", 2, 0.1, True)
 
 
@@ -287,8 +269,8 @@ def test_publish_replaces_an_earlier_checkpoint_only(encoder, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model_input_names": ["input_ids"]}, "lays a pair out otherwise than BERT's"),
-        ({"tokenizer_class": "DistilBertTokenizer"}, "lays a pair out otherwise than BERT's"),
+        ({"model_input_names": ["input_ids"]}, "model_input_names"),
+        ({"tokenizer_class": "DistilBertTokenizer"}, "tokenizer_class"),
         ({"additional_special_tokens": ["[Q]"]}, r"'\[Q\]'"),
     ],
 )

@@ -186,7 +186,7 @@ def test_unpacked_passages_are_inputs_of_their_own(start, tmp_path):
 
 def test_next_sentence_needs_pairs_of_inputs(start, tmp_path):
     config = write_config(tmp_path)
-    with pytest.raises(ConfigError, match=r"batch_size is 6, .*multiple of 4"):
+    with pytest.raises(ConfigError, match=r"batch_size is 6, .* 4: "):
         make_session(
             config,
             "tcp",
@@ -206,9 +206,9 @@ def test_tcp_recipe_reads_only_a_corpus(start, tmp_path):
     config = str(write_config(tmp_path))
     optimizer = load_train_config(config, "tcp", ["recipe=tcp", "optimizer={}"]).optimizer
     assert (optimizer.learning_rate, optimizer.steps, optimizer.batch_size) == (5e-5, 100_000, 128)
-    with pytest.raises(ConfigError, match="tcp is not for mono"):
+    with pytest.raises(ConfigError, match=r"recipe: tcp .*mono"):
         load_train_config(config, "mono", ["recipe=tcp"])
-    with pytest.raises(ConfigError, match="msmarco is not for tcp"):
+    with pytest.raises(ConfigError, match=r"recipe: msmarco .*tcp"):
         load_train_config(config, "tcp", ["recipe=msmarco"])
     with pytest.raises(ConfigError, match="pack: "):
         load_train_config(config, "mono", ["pack=true", "data.triples=t.tsv", "data.corpus=null"])
@@ -217,7 +217,7 @@ def test_tcp_recipe_reads_only_a_corpus(start, tmp_path):
         "data.qrels=qrels.txt",
         "data.run=run.trec",
     ):
-        with pytest.raises(ConfigError, match="tcp reads only a corpus"):
+        with pytest.raises(ConfigError, match="tcp"):
             load_train_config(config, "tcp", [other])
-    with pytest.raises(ConfigError, match=r"\(corpus missing\)"):
+    with pytest.raises(ConfigError, match="corpus"):
         load_train_config(config, "tcp", ["data={}"])

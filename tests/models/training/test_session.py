@@ -277,7 +277,7 @@ def test_finished_training_is_not_repeated(config):
 
 def test_resume_refuses_another_configuration(config):
     train(make_session(config, "mono"), stop_after(3), SILENT, "")
-    with pytest.raises(ConfigError, match=r"another training:\n  seed: 0 in the state, 1 now\n"):
+    with pytest.raises(ConfigError, match=r":\n  seed: 0 .* 1 .*\n"):
         make_session(config, "mono", ["seed=1"])
 
 
@@ -305,12 +305,12 @@ def test_resume_refuses_other_data(name, old, new, tmp_path):
     config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=dev)
     train(make_session(config, "mono"), stop_after(1), SILENT, "")
     (tmp_path / name).write_text((tmp_path / name).read_text().replace(old, new))
-    with pytest.raises(ConfigError, match=rf"bytes\..*/{name}: \d+ in the state, \d+ now"):
+    with pytest.raises(ConfigError, match=rf"bytes\..*/{name}: \d+ .* \d+ "):
         make_session(config, "mono")
 
 
 def test_output_of_another_model_is_refused(config, tmp_path):
-    with pytest.raises(ConfigError, match="start is also the start, which would be overwritten"):
+    with pytest.raises(ConfigError, match=r"output: .*/start "):
         make_session(config, "mono", output=tmp_path / "start")
     save_start(tmp_path / "other")
     with pytest.raises(ConfigError, match=r"config\.json"):
@@ -322,7 +322,7 @@ def test_resume_refuses_other_data_of_the_same_size(config):
     train(make_session(config, "mono"), stop_after(3), SILENT, "")
     corpus = config.parent / "corpus.jsonl"
     corpus.write_text(corpus.read_text().replace("gold", "rose"))
-    with pytest.raises(ConfigError, match="the training data is not that of the state"):
+    with pytest.raises(ConfigError, match="`data`"):
         make_session(config, "mono")
 
 
@@ -359,7 +359,7 @@ def test_state_is_hashed_before_a_file_of_it_is_opened(config, tmp_path):
     for name in ("optimizer.pt", "rng_state.pth", "scheduler.pt", "pytorch_model.bin"):
         before = (state / name).read_bytes() if (state / name).exists() else None
         torch.save(Touched(tmp_path / "ran"), state / name)
-        with pytest.raises(PreflightError, match=rf"{name} cannot be used"):
+        with pytest.raises(PreflightError, match=name):
             make_session(config, "mono", ["optimizer.steps=5"])
         (state / name).unlink() if before is None else (state / name).write_bytes(before)
     assert not (tmp_path / "ran").exists()
@@ -374,14 +374,17 @@ def test_missing_tracker_is_named(name, config):
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
-    [
-        (lambda weight: weight.data.fill_(float("nan")), "the loss is nan at step 1"),
-        (lambda weight: weight.data.fill_(float("inf")), r"the loss is (nan|inf) at step 1"),
-        (
-            lambda weight: weight.register_hook(lambda grad: grad * float("inf")),
-            r"the gradient is (nan|inf) at step 1",
-        ),
-    ],
+    slow_but(
+        1,
+        [
+            (
+                lambda weight: weight.register_hook(lambda grad: grad * float("inf")),
+                "gradient .* (nan|inf) .* 1",
+            ),
+            (lambda weight: weight.data.fill_(float("nan")), "loss .* nan .* 1"),
+            (lambda weight: weight.data.fill_(float("inf")), "loss .* (nan|inf) .* 1"),
+        ],
+    ),
 )
 @pytest.mark.parametrize("dtype", slow_but(1, ["float32", "bfloat16"]))
 def test_training_ends_when_loss_or_gradient_is_not_finite(dtype, spoil, message, config):

@@ -19,6 +19,7 @@ from models.training.config import DataConfig
 from models.training.data.groups import Group, GroupSource
 from models.training.data.texts import TextWriter
 from models.training.data.triples import BLOCK, blocks_of, open_triples, store_triples
+from tests.support.refusals import refuses
 from tests.support.training import WORDS, save_tokenizer
 
 # Of a text of which no word is known, only the length is.
@@ -213,9 +214,8 @@ def test_columns_of_each_part_are_checked(tmp_path):
     wanted = {(f"query {n} is", f"positive {n} is", f"negative {n} is") for n in range(4)}
     assert triples_of(parts) == wanted
     pq.write_table(moved.rename_columns(["label", "text", "query"]), parts / "2.parquet")
-    with pytest.raises(PreflightError) as error:
+    with refuses(PreflightError, "column-missing", file=parts / "2.parquet"):
         read(parts)
-    assert (error.value.kind, error.value.file) == ("column-missing", str(parts / "2.parquet"))
 
 
 def test_labels_are_seen_in_the_whole_file(tmp_path):
@@ -296,15 +296,14 @@ def test_triples_have_a_limit_of_broken_lines(tmp_path):
     good, broken = "query {0}\tpositive {0}\tnegative {0}", "query {0}\ta\tb\tc"
     path = tmp_path / "triples.tsv"
     path.write_text("\n".join([good.format(0), *map(broken.format, range(250))]) + "\n")
-    with pytest.raises(PreflightError) as error:
+    with refuses(PreflightError, "columns", 2) as error:
         read(path)
-    assert (error.value.kind, error.value.place) == ("columns", 2)
-    assert "250 problems, where max_bad_rows allows 100" in str(error.value)
+    assert "250 problems" in str(error.value)
     assert len(read(path, max_bad_rows=250).take(3)) == 3
     path.write_text(
         "\n".join([*map(good.format, range(1500)), *map(broken.format, range(50))]) + "\n"
     )
-    with pytest.raises(PreflightError, match=r"50 problems, .*18"):
+    with pytest.raises(PreflightError, match=r"50 .*18"):
         read(path, max_bad_rows=9)
 
 
@@ -322,11 +321,10 @@ def test_triples_refuse_a_file_without_any(tmp_path):
         read(tmp_path / "wrong.tsv")
     assert error.value.kind == "columns"
     (tmp_path / "same.tsv").write_text("what is\tit is\tIt is\n" * 5)
-    with pytest.raises(PreflightError, match=r"same\.tsv .*: 5; ignored"):
+    with pytest.raises(PreflightError, match=r"same\.tsv .*: 5;"):
         read(tmp_path / "same.tsv")
-    with pytest.raises(PreflightError) as error:
+    with refuses(PreflightError, "no-file"):
         read(tmp_path / "missing.tsv")
-    assert error.value.kind == "no-file"
 
 
 @pytest.mark.parametrize(

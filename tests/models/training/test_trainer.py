@@ -115,9 +115,7 @@ def test_out_of_memory_names_the_options_that_help(tmp_path, monkeypatch):
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(_Trainer, "train", fail)
-    with pytest.raises(
-        BeamrankError, match=r"out of memory on cpu: .*optimizer\.accumulation from 1"
-    ):
+    with pytest.raises(BeamrankError, match=r" cpu: .*optimizer\.accumulation .* 1, "):
         train(make_session(config, "mono"), lambda: False, SILENT, "")
 
 

@@ -94,7 +94,13 @@ def test_eval_prints_each_topic(folder):
 
 def test_eval_prints_json(folder):
     done = succeed("eval", "a.run", "--qrels", "qrels", "--measures", "RR@10", "--json")
-    assert json.loads(done.stdout) == {"run": "a.run", "queries": 2, "measures": {"RR@10": 0.25}}
+    assert json.loads(done.stdout) == {
+        "run": "a.run",
+        "queries": 2,
+        "judged_queries": 2,
+        "topics": "qrels",
+        "measures": {"RR@10": 0.25},
+    }
     done = succeed(
         "eval", "a.run", "--qrels", "qrels", "--measures", "RR@10", "--json", "--per-query"
     )
@@ -209,6 +215,28 @@ def test_commands_take_the_format_and_the_columns_of_files(folder):
         "a",
         "c",
     ]
-    assert "is no format of a run" in refused(
+    assert "top_ranked" in refused(
         "eval", "named.csv", "--qrels", "qrels", "--run-format", "x", code=2
     )
+
+
+@pytest.mark.parametrize(
+    ("topics", "count", "value"), [("qrels", 2, 0.25), ("run", 1, 0.5)], ids=["qrels", "run"]
+)
+def test_eval_says_which_topics_the_means_are_over(folder, topics, count, value):
+    arguments = ("a.run", "--qrels", "qrels", "--measures", "RR", "--topics", topics)
+    done = succeed("eval", *arguments, "--json")
+    found = json.loads(done.stdout)
+    assert (found["topics"], found["queries"], found["judged_queries"]) == (topics, count, 2)
+    assert found["measures"] == {"RR": value}
+    assert "1 of 2" in done.stderr
+    against = json.loads(succeed("eval", *arguments, "--against", "a.run", "--json").stdout)
+    assert against["measures"] == found["measures"]
+
+
+def test_compare_measures_over_the_topics_of_the_baseline(folder):
+    (folder / "all.run").write_text(RUN + "q2 Q0 a 1 1 t\n")
+    arguments = ("a.run", "all.run", "--qrels", "qrels", "--measures", "RR", "--topics", "run")
+    found = json.loads(succeed("compare", *arguments, "--format", "json").stdout)
+    assert (found["topics"], found["queries"], found["judged_queries"]) == ("run", 1, 2)
+    assert [run["measures"]["RR"] for run in found["runs"]] == [0.5, 0.5]

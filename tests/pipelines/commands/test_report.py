@@ -98,7 +98,7 @@ def test_report_refuses_wrong_options(output, arguments, code, message):
 
 
 def test_report_of_a_folder_without_a_run_is_an_error(tmp_path):
-    assert "no beamrank run" in refused("report", tmp_path, code=3)
+    assert "current-plan.json" in refused("report", tmp_path, code=3)
 
 
 def test_report_notes_what_is_missing(tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -26,15 +27,11 @@ def test_stages_run_one_by_one_give_the_same_bytes(config_path, tmp_path):
     expected = undisturbed_run(config_path)
     command: list[str | Path] = ["run", config_path, "--output", tmp_path / "out", "--stage"]
     succeed(*command, "retrieve")
-    message = refused(*command, "mono", code=3)
-    assert "mono reads tokenize-" in message
-    assert "run it first, with --stage tokenize" in message
+    assert re.search("mono .*tokenize-.*--stage tokenize", refused(*command, "mono", code=3))
     succeed(*command, "tokenize")
     succeed(*command, "mono")
     message = refused(*command, "runs", code=3)
-    assert "duo is not finished" in message
-    assert "Run what is missing: with --stage duo" in message
-    assert "Or do without: --set duo=null" in message
+    assert re.search("duo .*--stage duo.*--set duo=null", message)
     succeed(*command, "duo")
     assert not (tmp_path / "out/runs/duo-sum.trec").exists()
     *said, last = succeed(*command, "runs").stderr.splitlines()
@@ -216,8 +213,7 @@ def test_qrels_that_judge_no_topic_are_refused_at_once(config_path, tmp_path):
     message = refused(
         "run", config_path, "--output", tmp_path / "out", "--set", f"qrels={qrels}", code=3
     )
-    assert "is judged in" in message
-    assert "'q99'): every measure would be 0" in message
+    assert "'q99'" in message
     assert not list((tmp_path / "out").glob("*"))
 
 

@@ -106,6 +106,7 @@ def swap(path: Path) -> None:
         path.write_bytes(others[0].read_bytes())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", slow_but(1, ["finished", "interrupted"]))
 @pytest.mark.parametrize(
     ("damage", "every"),
@@ -159,6 +160,7 @@ _OTHER_JSON = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("suffix", "damage"),
     slow_but(

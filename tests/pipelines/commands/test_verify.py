@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from beamrank.commit.check import Verification
+from beamrank.commit.owner import launched, made_current
+from beamrank.commit.plan import read_plan
 from beamrank.commit.receipts import StageFolder
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.stages import Bm25Config, IndexConfig
-from beamrank.errors import PreflightError
+from beamrank.errors import PreflightError, TemporaryError
 from beamrank.formats.corpora import digest_corpus
 from beamrank.storage import files as storage
 from beamrank.storage.digested import file_version
-from beamrank.storage.documents import checked_json, checked_values
+from beamrank.storage.documents import checked_json, checked_values, digest
 from models.lucene.index import INFO_NAME, IndexInfo, describe_files, files_digest
 from models.stages.core import open_stages
 from pipelines.console.progress import ConsoleProgress
@@ -25,6 +27,7 @@ from pipelines.plan.make_plan import make_plan
 from pipelines.runs.run_files import write_runs
 from pipelines.runs.verify_runs import verify_runs
 from tests.support.processes import beamrank_here, succeed
+from tests.support.refusals import refuses
 from tests.support.runs import PlannedRun, plan_run
 from tests.support.services.faulty_store import snapshot
 from tests.support.small_collection import small_cascade
@@ -285,6 +288,30 @@ def test_gc_lists_asks_and_removes(output):
     succeed("verify", output)
 
 
+def test_gc_removes_nothing_while_a_run_uses_the_output(output):
+    """A run that begins while gc looks may count on an old part, or on receipts of its plan."""
+    litter = output / "mono/part-00000-aaaaaaaaaaaa.parquet"
+    litter.write_bytes(b"PAR1")
+    os.utime(litter, (0, 0))
+    plan = read_plan(str(output))
+    with launched(plan.output, plan.digest, plan.config_digest):
+        assert beamrank_here("gc", output, "--yes").returncode == 75
+    assert litter.exists()
+    succeed("gc", output, "--yes")
+    assert not litter.exists()
+    assert not list(output.glob("launcher-*"))
+
+
+def test_run_is_refused_while_gc_removes(output):
+    plan, removal = read_plan(str(output)), digest("gc")
+    with (
+        launched(plan.output, removal, removal),
+        pytest.raises(TemporaryError),
+        made_current(plan),
+    ):
+        pytest.fail("it may not start")
+
+
 # The index that a run searches.
 
 
@@ -324,7 +351,7 @@ def test_corrupt_index_is_found_by_run_and_verify(cascade, indexed, name):
         whole = path.read_bytes()
         _flip(path, seed)
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        with pytest.raises(PreflightError, match=rf"{name}.* [Rr]emove the folder and build"):
+        with refuses(PreflightError, "damaged", file=name):
             _plan_indexed(cascade, indexed)
         result = beamrank_here("verify", indexed / "out")
         assert result.returncode == 1

@@ -99,7 +99,7 @@ def test_comparison_fits_into_80_columns():
     assert len(_printed(console)) == 3
 
 
-def _losses(topics: int) -> list[str]:
+def _losses(topics: int, *models: str) -> list[str]:
     """The warnings about a mono that ranks the relevant doc second and not first, in all topics but
     one.
     """
@@ -110,18 +110,21 @@ def _losses(topics: int) -> list[str]:
     console = _console(80)
     warn_of_losses(
         {name: evaluate(run.items(), qrels, ["RR@10"]) for name, run in runs.items()},
+        models,
         ConsoleProgress(console),
     )
     return _printed(console)
 
 
 def test_stage_below_the_previous_one_gives_a_warning():
-    assert _losses(9) == [
+    loss = (
         "warning: mono is below bm25: RR@10 0.5556 after 1.0000, difference -0.4444 (topics "
-        "better 0, equal 1, worse 8; p = 4.4e-05, paired t-test). Use a larger checkpoint, or "
-        "remove the stage: "
+        "better 0, equal 1, worse 8; p = 4.4e-05, paired t-test). {}emove the stage: "
         'docs/reference/measures.md, "A stage below the one before it"'
-    ]
+    )
+    assert _losses(9) == [loss.format("R")]
+    larger = "Use a larger checkpoint, a multilingual one for other languages than English, or r"
+    assert _losses(9, "mono", "duo-sum") == [loss.format(larger)]
     (chance,) = _losses(2)
     assert (
         "p = 0.5, paired t-test). A difference of this size can be due to chance: docs/reference"

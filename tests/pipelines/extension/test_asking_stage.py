@@ -30,7 +30,7 @@ from models.stages.base import Stage
 from models.stages.compute import Computed, ShardInputs
 from tests import ROOT
 from tests.support.plugins import install
-from tests.support.processes import beamrank_here, succeed
+from tests.support.processes import beamrank_here, refused, succeed
 from tests.support.runs import assert_same_bytes, run_here
 from tests.support.small_collection import SmallCollection
 
@@ -186,6 +186,7 @@ def _counts(output: Path) -> dict[str, int]:
     return sums
 
 
+@pytest.mark.slow
 def test_answers_that_a_killed_process_kept_are_not_paid_again(collection, server, tmp_path):
     made, _ = server
     expected = Path(run_here(collection.path).plan.output)
@@ -218,7 +219,8 @@ def test_shards_without_answers_stay_open_until_the_next_run(collection, server,
     assert (status["done"], status["kept_answers"]) == (1, 16)
     assert [left["shard"] for left in status["left_open"]] == [1, 2, 3, 4]
     assert not (output / "runs").exists()
-    assert beamrank_here("verify", output).returncode == 0
+    notes = json.loads(succeed("verify", output, "--json").stdout)["notes"]
+    assert "kept answers: 16" in " ".join(notes)
     made.answers = None
     run_here(collection.path, output)
     assert made.calls == _PAIRS + 4
@@ -297,3 +299,14 @@ def test_answers_that_are_not_valid_are_not_used_by_a_later_plan(collection, ser
     made.grades, made.calls = True, 0
     run_here(collection.path, output, ["judge.k=6"])
     assert made.calls == 60
+
+
+@pytest.mark.parametrize("arguments", [(), ("--only", "0/1")], ids=["job", "share"])
+def test_crash_of_a_stage_names_its_file_and_line(collection, arguments, monkeypatch):
+    def crash(_: Judge, text: str) -> dict[str, Any]:
+        return {"grade": int(text)}
+
+    monkeypatch.setattr(Judge, "_grade", crash)
+    line = crash.__code__.co_firstlineno + 1
+    message = refused("run", collection.path, *arguments, code=1)
+    assert f"({__file__}, line {line})" in message

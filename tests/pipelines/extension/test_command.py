@@ -47,6 +47,30 @@ def test_command_of_a_plugin_is_found_described_and_run(installed, monkeypatch):
     assert "Did you mean 'greet'" in beamrank("gret").stderr
 
 
+def test_help_groups_commands_and_a_module_names_the_group_of_its_own(
+    installed, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "judging.py").write_text(f'{_COMMAND}\nHELP_PANEL = "Evaluate"\n')
+    installed(judge="judging:greet", greet="greeting:greet")
+    panel, panel_of = "", {}
+    for line in beamrank("--help").stdout.splitlines():
+        if line[:1].strip():
+            panel = line
+        elif line.startswith("  "):
+            panel_of[line.split()[0]] = panel
+    wanted = {
+        "run": "Run:",
+        "status": "Look:",
+        "fuse": "Evaluate:",
+        "judge": "Evaluate:",
+        "convert": "Data and models:",
+        "doctor": "Tools:",
+        "greet": "Others:",
+    }
+    assert {name: panel_of[name] for name in wanted} == wanted
+
+
 @pytest.mark.parametrize(
     ("entries", "message"),
     slow_but(

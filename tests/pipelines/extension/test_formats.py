@@ -134,9 +134,7 @@ def test_names_of_registered_formats_are_accepted_and_listed(
         ("topics.format", "colon"),
         ("run_formats", "toy"),
     ):
-        with pytest.raises(
-            ConfigError, match=rf"{key}.*'x' is unknown; accepted: \w.*, {last}(, |\n|$)"
-        ):
+        with pytest.raises(ConfigError, match=rf"{key}.*'x' .*: \w.*, {last}(, |\n|$)"):
             load_config(config, [f"{key}={'[x]' if key == 'run_formats' else 'x'}"])
     config_of_auto = load_config(config, ["corpus.format=auto", "topics.format=auto"])
     assert (
@@ -154,10 +152,7 @@ def test_names_of_registered_formats_are_accepted_and_listed(
     )
     (tmp_path / "corpus.blocks").write_text('{"id": "1", "contents": "x"}\n')
     (tmp_path / "two.txt").write_text("two columns\n")
-    with pytest.raises(
-        PreflightError,
-        match=r"JSONL: set `corpus.format",
-    ):
+    with pytest.raises(PreflightError, match=r"JSONL: .*`corpus.format"):
         corpora.list_units(load_config(config).corpus)
     with pytest.raises(PreflightError, match=r"'broken' .*outside"):
         load_config(config, ["corpus.format=broken"])

@@ -367,10 +367,10 @@ def test_plan_whose_plugin_is_missing_is_read_by_status_and_verify(
         ([{"windowed": {"k": 3}}], "'windowed'"),
         (
             [{"mono": {"checkpoint": "./mono", "k": 3}}, {"duo": {"checkpoint": "./duo", "k": 4}}],
-            "duo.k 4 is more",
+            r"duo\.k 4 ",
         ),
         ([{"mono": {"checkpoint": "./mono", "depth": 3}}], r"mono.depth: "),
-        (["mono", 3], "each stage is one key, its kind"),
+        (["mono", 3], "cascade"),
     ],
 )
 def test_cascade_that_cannot_be_is_refused(collection, stages, message):
@@ -434,5 +434,5 @@ def test_stage_that_runs_on_its_own_is_named_by_any_equal_string(collection):
 @pytest.mark.parametrize("name", ["duo-sum", "duo-min", "duo-sum-k2"])
 def test_run_that_another_stage_gives_is_no_name(collection, name):
     _cascade(collection, {"mono": {"checkpoint": "./mono", "k": 5, "name": name}}, _LATER[1])
-    with pytest.raises(ConfigError, match="one would replace the other"):
+    with pytest.raises(ConfigError, match=f"'?{name}"):
         beamrank.run(str(collection.path))

@@ -17,6 +17,7 @@ from beamrank.commit.status import read_status
 from beamrank.errors import ConfigError, DataError, PreflightError
 from tests.support.checkpoints import SPECIAL_TOKENS, save_tiny
 from tests.support.processes import beamrank_here, succeed
+from tests.support.refusals import refuses
 from tests.support.runs import read_trec, trec_lines
 from tests.support.small_collection import SmallCollection
 from tests.support.tiers import slow_but
@@ -87,7 +88,7 @@ def _sets(run: dict[str, list[str]]) -> dict[str, set[str]]:
         ("corpus.path", "none.tsv", PreflightError, r"none.tsv"),
         ("corpus.path", "given.trec", PreflightError, "`format: tsv`"),
         ("topics.path", "none.tsv", PreflightError, r"topics .*none.tsv"),
-        ("qrels", "none.txt", PreflightError, r"qrels file .*none.txt"),
+        ("qrels", "none.txt", PreflightError, "qrels .*none.txt"),
     ],
 )
 def test_plan_refuses_a_configuration(collection: Collection, key, value, error, message) -> None:
@@ -104,7 +105,7 @@ def test_plan_refuses_a_configuration(collection: Collection, key, value, error,
 def test_plan_refuses_a_named_pipe(collection: Collection, key) -> None:
     """Nothing writes into it: opening it would wait for ever."""
     os.mkfifo(collection.folder / "pipe")
-    with pytest.raises(PreflightError, match="pipe is a named pipe"):
+    with refuses(PreflightError, "not-regular", file="pipe"):
         collection.plan(f"{key}=pipe")
 
 
@@ -221,7 +222,7 @@ def test_run_counts_unreadable_rows_of_the_corpus(
     collection.write_corpus([*ROWS[:2], row, *ROWS[2:]])
     for _ in range(2):
         # Also after the error, when every shard of retrieve is complete.
-        with pytest.raises(DataError, match=r": 1 \(first.*max_bad_rows 0"):
+        with pytest.raises(DataError, match=r": 1 \(.*max_bad_rows 0"):
             collection.run("max_bad_rows=0")
     assert not (collection.output / "mono").exists()
     capsys.readouterr()
@@ -323,10 +324,8 @@ def test_qrels_without_a_relevant_doc_are_refused_before_the_scoring(
 ) -> None:
     collection.with_qrels()
     collection.write("qrels.txt", [f"q{at} 0 d1 {level}" for at, level in enumerate(levels, 1)])
-    with pytest.raises(PreflightError) as refusal:
+    with refuses(PreflightError, "no-relevant-doc", file="qrels.txt"):
         collection.plan()
-    assert refusal.value.kind == "no-relevant-doc"
-    assert refusal.value.file.endswith("qrels.txt")
     assert collection.plan("measures=[]")
 
 
@@ -351,7 +350,7 @@ def test_empty_list_of_measures_evaluates_nothing(collection: Collection) -> Non
     succeed("report", collection.output, "--no-texts")
     assert not read_plan(str(collection.output)).qrels
     collection.write("qrels.txt", ["q9 0 d1 1"])
-    with pytest.raises(PreflightError, match="none of the 2 topics"):
+    with pytest.raises(PreflightError, match=" 2 topics"):
         collection.plan("topics.only_judged=true")
 
 

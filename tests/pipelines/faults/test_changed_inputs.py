@@ -27,6 +27,7 @@ from models.stages.core import open_stage
 from pipelines import passes
 from pipelines.launcher import Launcher
 from tests.support.changed_files import flip_bit
+from tests.support.refusals import refuses
 from tests.support.runs import PlannedRun, run_bytes
 from tests.support.small_collection import SmallCollection, small_cascade
 from tests.support.tiers import slow_but
@@ -277,11 +278,9 @@ def _largest_index_file(collection: SmallCollection) -> Path:
 def test_changed_index_seals_nothing(searched) -> None:
     run, file = searched.plan(), _largest_index_file(searched)
     flip_bit(file)
-    _assert_run_fails(run, "index is not, or no longer, the one with digest")
+    _assert_run_fails(run, "index")
     assert _seals(searched) == set()
-    with pytest.raises(
-        PreflightError, match=f"{file.name} does not hold the bytes that were written"
-    ):
+    with refuses(PreflightError, "damaged", file=file.name):
         searched.plan()
     flip_bit(file)
     searched.run()
@@ -297,11 +296,11 @@ def test_changed_index_commits_only_earlier_shards(searched) -> None:
     first, second = plan.tasks(record, [])
     run_shard(stage, first)
     flip_bit(_largest_index_file(searched))
-    with pytest.raises(DataError, match="changed while it was searched"):
+    with pytest.raises(RewrittenError):
         stage.compute(shard_inputs(stage, second))
     assert set(folder.receipts(digests)) == {0}
     # The next attempt checks the content: still wrong, then right.
-    with pytest.raises(PreflightError, match="is not, or no longer, the one"):
+    with refuses(PreflightError, "changed"):
         stage.compute(shard_inputs(stage, second))
     flip_bit(_largest_index_file(searched))
     run_shard(stage, second)
@@ -321,7 +320,7 @@ def test_index_may_be_touched_or_get_another_mode_while_it_is_searched(searched)
         (searched.folder / "link").hardlink_to(file)
     run_shard(stage, first)
     file.touch()
-    with pytest.raises(RewrittenError, match=f"{file.name} was written"):
+    with pytest.raises(RewrittenError, match=file.name):
         stage.compute(shard_inputs(stage, second))
     run_shard(stage, second)
     assert set(plan.folder("retrieve").receipts(plan.shard_digests(record, []))) == {0, 1}
@@ -340,6 +339,6 @@ def test_changed_corpus_leaves_no_index(tmp_path) -> None:
                 self.changed = True
                 _change(tmp_path / "corpus.jsonl")
 
-    with pytest.raises(DataError, match=rf"corpus\.jsonl {CHANGED}"):
+    with refuses(DataError, "changed", file="corpus.jsonl"):
         build_index(corpus, str(tmp_path / "index"), 1, progress=Change())
     assert not (tmp_path / "index").exists()

@@ -167,12 +167,9 @@ def _is_in_a_shard(output: Path, process: int) -> bool:
     return words["started"] > words["done"]
 
 
-@pytest.mark.parametrize(
-    "arguments", [(), pytest.param(TWO_PROCESSES, marks=slow)], ids=["here", "worker processes"]
-)
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=slow)], ids=["SIGTERM", "SIGHUP"]
-)
+@slow
+@pytest.mark.parametrize("arguments", [(), TWO_PROCESSES], ids=["here", "worker processes"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
 def test_signal_leaves_time_to_the_shards_in_progress(
     config_path, tmp_path, number, arguments
 ) -> None:

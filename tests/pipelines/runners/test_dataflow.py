@@ -257,9 +257,8 @@ def test_dataflow_ignores_the_launchers_machine(remote_config, overrides, expect
     assert (stage.keys["device"], stage.keys["dtype"]) == expected[:2]
 
 
-@pytest.mark.parametrize(
-    "first", ["given run", pytest.param("bm25", marks=[pytest.mark.slow, pytest.mark.jvm])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["given run", pytest.param("bm25", marks=pytest.mark.jvm)])
 def test_dataflow_staged_jobs_do_all_the_work(
     first, service, remote_config, bucket, capsys, monkeypatch
 ):
@@ -447,7 +446,7 @@ def _sizes(service: Service, output: Path, shards: int, files: int) -> list[int]
 
 def test_dataflow_jobs_of_many_shards_are_small(service: Service, tmp_path: Path) -> None:
     """As small as those of few, but for the digits of numbers. The service refuses 10 MB."""
-    few = _sizes(service, tmp_path / "few", 100, 20)
-    many = _sizes(service, tmp_path / "many", 1000, 400)
+    few = _sizes(service, tmp_path / "few", 50, 10)
+    many = _sizes(service, tmp_path / "many", 400, 160)
     assert max(many) < 100_000
     assert max(large - small for small, large in zip(few, many, strict=True)) < 2000

@@ -24,7 +24,7 @@ _ENGINES = [
     pytest.param("prism", marks=[pytest.mark.go, pytest.mark.slow]),
     pytest.param("spark", marks=[pytest.mark.maven, pytest.mark.slow]),
     # Of the three, Flink is the quickest to get and run where none is there yet.
-    pytest.param("flink", marks=pytest.mark.maven),
+    pytest.param("flink", marks=[pytest.mark.maven, pytest.mark.slow]),
 ]
 
 

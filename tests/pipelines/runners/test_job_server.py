@@ -22,6 +22,7 @@ from pipelines.runners.watchdog import run_watched
 from pipelines.runners.workers import prepare_environment
 from tests.support.processes import beamrank_here, with_argument
 from tests.support.progress import RecordedProgress
+from tests.support.refusals import refuses
 from tests.support.waiting import WaitFn, endless
 
 _VERSION = beam.__version__
@@ -65,7 +66,7 @@ def test_program_of_a_different_user_is_refused_where_everyone_can_write(tmp_pat
     assert _command("prism")[0] == str(folder / "prism")
     os.chown(folder / "prism", 54321, -1)
     folder.chmod(0o777)
-    with pytest.raises(PreflightError, match=r"prism .*different user"):
+    with refuses(PreflightError, "other-user", file="prism"):
         _command("prism")
 
 
@@ -152,31 +153,17 @@ def test_lookup_takes_flag_then_jars_folder_then_cache(runner, flag, name, tmp_p
     monkeypatch.setenv("BEAMRANK_JARS", str(jars.parent))
     assert str(jars) in _command(runner)
     assert str(given) in _command(runner, f"--{flag}={given}")
-    with pytest.raises(PreflightError, match=rf"--{flag} names {tmp_path}/no"):
+    with pytest.raises(PreflightError, match=rf"--{flag} .*{tmp_path}/no"):
         _command(runner, f"--{flag}={tmp_path}/no")
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (
-            ["prism"],
-            rf"\(BEAMRANK_JARS is not set\), and Go .*`GOBIN=.*/engines/{_VERSION} go install "
-            r"github",
-        ),
-        (
-            ["spark"],
-            r"mvn dependency:copy -Dartifact=org.apache.beam:beam-runners-spark-3-job",
-        ),
-        (
-            ["flink"],
-            r"beam-runners-flink.* was not found.*give the jar with --flink_job_server_jar after "
-            r"`--`",
-        ),
-        (
-            ["flink", "--job_server_java_launcher=/opt/java8"],
-            r"Java 11 or 17, .*'/opt/java8'",
-        ),
+        (["prism"], rf"BEAMRANK_JARS.*`GOBIN=.*/engines/{_VERSION} go install github"),
+        (["spark"], "mvn dependency:copy -Dartifact=org.apache.beam:beam-runners-spark-3-job"),
+        (["flink"], r"beam-runners-flink.*--flink_job_server_jar "),
+        (["flink", "--job_server_java_launcher=/opt/java8"], "'/opt/java8'"),
     ],
 )
 def test_lookup_error_names_the_command_to_run(flags, message):
@@ -236,16 +223,12 @@ def test_missing_engine_ends_the_command_before_anything_starts(config_path, tmp
 @pytest.mark.parametrize(
     ("code", "kind", "said"),
     [
-        (
-            "raise SystemExit('no such master')",
-            PreflightError,
-            "did not start; its last output: no such master",
-        ),
-        ("import os; os.kill(os.getpid(), 9)", WorkerLostError, "died with code 137"),
+        ("raise SystemExit('no such master')", PreflightError, "no such master"),
+        ("import os; os.kill(os.getpid(), 9)", WorkerLostError, "137"),
     ],
 )
 def test_job_server_that_does_not_start_is_told(code, kind, said):
-    with pytest.raises(kind, match=f"the job server of test {said}"):
+    with pytest.raises(kind, match=f" test .*{said}"):
         JobServer("test", lambda port, folder: [sys.executable, "-S", "-c", code])
 
 
@@ -279,7 +262,7 @@ def test_job_server_is_reused_and_restarted_after_it_died():
 
     with (
         endless() as seconds,
-        pytest.raises(WorkerLostError, match="the job server of test died with code 137"),
+        pytest.raises(WorkerLostError, match=r" test .*137"),
     ):
         run_watched(_pipeline(first, seconds), kill_it, 60)
     assert not _server_processes()

@@ -36,6 +36,7 @@ def test_runners_write_the_same_bytes(config_path, tmp_path, arguments):
     assert words == ["retrieve", "tokenize", "mono", "duo", "wrote", "wrote", "wrote", "no", "to"]
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_threads_give_the_same_bytes(config_path, tmp_path):
     run_here(config_path, tmp_path / "out", ["threads=3"])

@@ -125,7 +125,7 @@ def _reading_its_configuration(tmp_path, preexec):
         yield process, content
 
 
-@pytest.mark.parametrize("number", slow_but(2, [signal.SIGHUP, signal.SIGINT, signal.SIGTERM]))
+@pytest.mark.parametrize("number", slow_but(1, [signal.SIGINT, signal.SIGHUP, signal.SIGTERM]))
 def test_signal_ends_a_command_unless_it_was_ignored_at_the_start(tmp_path, number):
     # pytest may run under nohup, which ignores SIGHUP.
     usual, ignore = (
@@ -212,7 +212,9 @@ def test_child_does_not_outlive_a_killed_launcher(folder):
     assert not folder.exists()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 1), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("number", "code"), slow_but(1, [(signal.SIGKILL, -9), (signal.SIGTERM, 1)])
+)
 def test_child_ends_its_program_when_it_is_ended(folder, number, code):
     ignores = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     with _started(

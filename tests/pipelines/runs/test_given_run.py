@@ -248,5 +248,5 @@ def test_job_refuses_a_run_of_other_topics(many: SmallCollection, monkeypatch) -
     many.write("topics.tsv", ["x1\tcats"])
     monkeypatch.setattr("models.stages.given_run.SMALL_BYTES", 0)
     for _ in range(2):
-        with pytest.raises(PreflightError, match="has none of the topics: it has, for example, 'q"):
+        with pytest.raises(PreflightError, match=r"run .*'q"):
             _parts(many, "job")

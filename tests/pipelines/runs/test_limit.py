@@ -44,7 +44,7 @@ def test_limit_counts_judged_topics_where_only_those_are_run(
     (tmp_path / "qrels.txt").write_text("".join(f"{query_id} 0 d1 1\n" for query_id in judged))
     overrides = ["topics.limit=1", f"qrels={tmp_path / 'qrels.txt'}"]
     assert _query_ids(collection.plan(*overrides, "topics.only_judged=true").plan) == judged[:1]
-    with pytest.raises(PreflightError, match=r"first 1 topics .*2 of all 10"):
+    with pytest.raises(PreflightError, match=r" 1 topics .*2 .*10"):
         collection.plan(*overrides)
 
 

@@ -23,6 +23,7 @@ from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, PreflightError, ReceiptError
 from beamrank.formats.run_writer import RUN_TABLE
 from beamrank.storage import files as storage
+from beamrank.storage.digested import file_states
 from beamrank.storage.local_files import temporary_name
 from models.stages.core import open_stages
 from pipelines.console.progress import ConsoleProgress
@@ -354,7 +355,11 @@ def test_what_another_plan_or_a_lost_attempt_left_is_removed(folder):
     _fill(larger)
     larger.seal()
     folder.begin()
-    assert _names(folder) == []
+    # Its own are replaced, not removed: another process of the plan may have written them.
+    assert _names(folder) == [folder.part(0), folder.part(1)]
+    older = file_states(folder.url)
+    folder.write(0, b"new")
+    assert (folder.missing(), folder.missing(older)) == ([], [1])
     _fill(folder)
     # Attempts of another job that ends late.
     larger.write(4, b"4")

@@ -68,5 +68,5 @@ def test_name_of_a_hundred_bytes_is_a_run_and_a_longer_one_is_refused(tmp_path):
     assert len(list(tmp_path.glob(f"out/runs/{name}-sym_log_sum-*.trec"))) == 1
     (tmp_path / "longer").mkdir()
     config = _named(tmp_path / "longer", f"{name}é").path
-    assert "has 102 bytes" in refused("run", config, code=2)
+    assert "102 bytes" in refused("run", config, code=2)
     assert not (tmp_path / "longer/out").exists()

@@ -141,7 +141,7 @@ def test_yaml_creates_no_objects(tmp_path, monkeypatch, tag, where):
     config, value = small_cascade(tmp_path).path, f"!!python/{tag} ['touch pwned']"
     if where == "file":
         config.write_text(f"run_tag: {value}\n")
-    with pytest.raises(ConfigError, match="not valid YAML"):
+    with pytest.raises(ConfigError, match="YAML"):
         load_config(str(config), [f"run_tag={value}"] if where == "--set" else [])
     assert not os.path.exists("pwned")
 
@@ -154,6 +154,6 @@ def test_checkpoint_with_code_is_refused(tmp_path, monkeypatch):
     config = small_cascade(tmp_path).path
     (tmp_path / "mono/model.safetensors").unlink()
     (tmp_path / "mono/pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch pwned'\ntR.")
-    assert "cannot be read from" in refused("run", config, code=3)
+    assert "pytorch_model.bin" in refused("run", config, code=3)
     assert not Path("pwned").exists()
     assert not list(tmp_path.glob("out/plan-*"))

@@ -1,11 +1,10 @@
 """Gets the engines that tests need, while other tests run: `python -m
-tests.support.services.get_engines flink`.
+tests.support.services.get_engines`.
 
 The tests that need an engine or an environment report why it is missing.
 """
 
 import contextlib
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -18,20 +17,15 @@ from tests.support.services.clusters import distribution
 from tests.support.services.environments import ENVIRONMENTS
 
 
-def main(names: list[str]) -> None:
-    """Gets these engines; where none is named, all engines, their clusters and the environments of
-    other programs.
-    """
+def main() -> None:
+    """Gets the engines, their clusters and the environments of other programs."""
     with ThreadPoolExecutor() as beside:
-        for make in () if names else ENVIRONMENTS:
+        for make in ENVIRONMENTS:
             beside.submit(_try, make)
-        if not names or "prism" in names:
-            beside.submit(_try, partial(server_command, Runner.PRISM, []))
+        beside.submit(_try, partial(server_command, Runner.PRISM, []))
         for name in ("spark", "flink"):
-            if not names or name in names:
-                _try(partial(server_command, Runner(name), []))
-            if not names:
-                _try(partial(distribution, name))
+            _try(partial(server_command, Runner(name), []))
+            _try(partial(distribution, name))
 
 
 def _try(get: Callable[[], object]) -> None:
@@ -40,4 +34,4 @@ def _try(get: Callable[[], object]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

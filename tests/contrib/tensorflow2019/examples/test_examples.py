@@ -28,6 +28,7 @@ from tests import ROOT
 from tests.support.models import tensorflow_examples
 from tests.support.services import environments
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
+from tests.support.tiers import slow_but
 
 _DRAWN = random.Random(5)
 _WORDS = [
@@ -304,7 +305,9 @@ def test_ranges_that_are_sorted_in_several_pieces_do_not_matter(top1000, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"schema": "car"}, {"schema": "duo", "docs": 3}], ids=["mono", "car", "duo"]
+    "settings",
+    slow_but(1, [{}, {"schema": "car"}, {"schema": "duo", "docs": 3}]),
+    ids=["mono", "car", "duo"],
 )
 def test_tfrecord_through_parquet_has_the_same_bytes(top1000, tmp_path, settings):
     examples = _convert(top1000, tmp_path / "out", **settings)

@@ -21,6 +21,7 @@ from models.training.config import DataConfig, SamplingConfig, load_train_config
 from models.training.data.groups import Group, GroupArrays, GroupSource, shuffled
 from models.training.data.mining import mine
 from models.training.data.texts import TextWriter, TokenTable
+from tests.support.refusals import refuses
 from tests.support.training import COLOURS, WORDS, save_tokenizer, write_collection
 
 _MAX_TOKENS = 32
@@ -133,14 +134,14 @@ def test_mining_names_unusable_topics(tmp_path):
     assert "topics without positives: 8 of 10 ('q1', 'q3', 'q4', ...); ignored" in lines
     assert "topics without candidates: 1 of 10 ('q2'); ignored" in lines
     strict = data.model_copy(update={"min_relevance": 2})
-    with pytest.raises(PreflightError, match="without positives: 10 of 10"):
+    with pytest.raises(PreflightError, match="positives: 10 of 10"):
         mined(strict, SamplingConfig(), tmp_path)
 
 
 def test_mining_refuses_a_run_of_relevant_docs_only(tmp_path):
     data = data_config(tmp_path)
     (tmp_path / "run.trec").write_text("".join(f"q{n} Q0 d{n} 1 1.0 run\n" for n in range(10)))
-    with pytest.raises(PreflightError, match="without negatives: 10 of 10"):
+    with pytest.raises(PreflightError, match="negatives: 10 of 10"):
         mined(data, SamplingConfig(), tmp_path)
 
 
@@ -149,7 +150,7 @@ def test_mining_refuses_missing_and_duplicate_docs(tmp_path):
     corpus = tmp_path / "corpus.jsonl"
     lines = corpus.read_text().splitlines()
     corpus.write_text("\n".join(lines[:-1]) + "\n")
-    with pytest.raises(PreflightError, match=r"1 of the 10 docs .*'d9'"):
+    with pytest.raises(PreflightError, match=r"1 .*10 docs .*'d9'"):
         mined(data, SamplingConfig(), tmp_path)
     corpus.write_text("\n".join([*lines, lines[2]]) + "\n")
     with pytest.raises(PreflightError, match="'d2'"):
@@ -246,7 +247,7 @@ def test_natural_sampling_counts_topics_without_a_positive(tmp_path):
     found = mined(data, SamplingConfig(mode="natural"), tmp_path)
     assert "topics whose candidates are all negatives: 1 of 2" in found.lines
     (tmp_path / "qrels.txt").write_text("q1 0 d9 1\n")
-    with pytest.raises(PreflightError, match="none of them is relevant, so nothing can be learned"):
+    with pytest.raises(PreflightError, match=r"sampling\.mode natural"):
         mined(data, SamplingConfig(mode="natural"), tmp_path)
 
 
@@ -385,9 +386,8 @@ def test_teacher_of_three_columns_has_no_scores(rank, tmp_path):
     rows = [line.split() for line in (tmp_path / "run.trec").read_text().splitlines()]
     lines = [f"{row[0]}\t{row[2]}\t{rank(int(row[3]))}\n" for row in rows]
     (tmp_path / "teacher.tsv").write_text("".join(lines))
-    with pytest.raises(PreflightError) as error:
+    with refuses(PreflightError, "column-missing", file=data.teacher):
         mined(data, SamplingConfig(), tmp_path)
-    assert (error.value.kind, error.value.file) == ("column-missing", data.teacher)
 
 
 def test_teacher_between_0_and_1_is_said(tmp_path):
