@@ -110,15 +110,14 @@ def _open_special(path: str) -> BinaryIO | None:
 
 
 def mount(path: str) -> list[str]:
-    """The kind and the device or server of the file system that holds a path."""
+    """The kind and the device or server of the file system that holds a path; empty if unknown."""
     real = f"{system.path.realpath(path)}/"
     mounts = [
-        mount
+        (len(mount.mountpoint), mount.fstype, mount.device)
         for mount in psutil.disk_partitions(all=True)
         if real.startswith(f"{mount.mountpoint.rstrip('/')}/")
     ]
-    nearest = max(mounts, key=lambda mount: len(mount.mountpoint))
-    return [nearest.fstype, nearest.device]
+    return list(max(mounts, default=(0, "", ""))[1:])
 
 
 def temporary_name(base: str) -> str:

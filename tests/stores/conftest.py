@@ -42,6 +42,14 @@ def store(
 
 
 @pytest.fixture(params=slow_but(2, STORES))
+def every_store(
+    request: pytest.FixtureRequest, started: dict[str, Store], monkeypatch: pytest.MonkeyPatch
+) -> Store:
+    """Any store that an output may be at; inputs at Azure have other names."""
+    return reach(started[request.param], monkeypatch)
+
+
+@pytest.fixture(params=slow_but(2, [name for name in STORES if name != "azure"]))
 def any_store(
     request: pytest.FixtureRequest, started: dict[str, Store], monkeypatch: pytest.MonkeyPatch
 ) -> Store:

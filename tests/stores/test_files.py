@@ -29,8 +29,8 @@ for number in range(count):
 """
 
 
-def test_publish_first_writer_wins(any_store):
-    url = f"{any_store.url}/first/a"
+def test_publish_first_writer_wins(every_store):
+    url = f"{every_store.url}/first/a"
     assert storage.publish(url, b"1")
     assert not storage.publish(url, b"2")
     assert storage.read_bytes(url) == b"1"
@@ -45,8 +45,8 @@ def test_publish_first_writer_wins(any_store):
 @pytest.mark.parametrize(
     "content", [b"", b"\r", b"\n", b"a\r", b"a\n", b"a\r\n", b"\na\r\n\r", b"\xff\0--\r\n--"]
 )
-def test_line_ends_are_kept(any_store, content):
-    url = f"{any_store.url}/ends"
+def test_line_ends_are_kept(every_store, content):
+    url = f"{every_store.url}/ends"
     storage.replace(url, content)
     assert storage.size_bytes(url) == len(content)
     assert storage.read_bytes(url) == content
@@ -63,8 +63,8 @@ def test_publish_first_writer_of_a_large_file_wins(any_store):
     storage.remove(url)
 
 
-def test_publish_of_two_processes_one_wins(any_store):
-    url, count = f"{any_store.url}/race", 25
+def test_publish_of_two_processes_one_wins(every_store):
+    url, count = f"{every_store.url}/race", 25
     commands = [[sys.executable, "-c", _WRITER, url, name, str(count)] for name in "ab"]
     outcomes = [printed.split() for printed in run_together(commands, 60)]
     for number, won in enumerate(zip(*outcomes, strict=True)):

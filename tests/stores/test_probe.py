@@ -73,14 +73,14 @@ def _remembered(output: str) -> list[dict[str, Any]]:
     return [checked_values(content) for content in contents]
 
 
-def test_store_that_keeps_files_passes(any_store, tmp_path):
+def test_store_that_keeps_files_passes(every_store, tmp_path):
     """Twice, as another attempt and other processes do."""
-    output = f"{any_store.url}/{tmp_path.name}"
+    output = f"{every_store.url}/{tmp_path.name}"
     check_writable(output)
     (remembered,) = _remembered(output)
     kind, address, bucket = remembered["store"]
     assert kind.endswith("FileSystem")
-    assert address in any_store.endpoint
+    assert address in every_store.endpoint
     assert bucket == BUCKET
     check_writable(output)
     assert _remembered(output) == [remembered]

@@ -84,6 +84,7 @@ class FaultyFileSystem(MemoryFileSystem):
     store: ClassVar[dict[str, Any]] = {}
     pseudo_dirs: ClassVar[list[str]] = [""]
     faults: ClassVar[Faults] = Faults()
+    turn: ClassVar[threading.Lock] = threading.Lock()
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -94,7 +95,9 @@ class FaultyFileSystem(MemoryFileSystem):
         if fault == "refuse":
             raise OSError(EIO, "the store does not answer", path)
         size = self.faults.takes(len(value)) if fault != "cut" else self.faults.cut(len(value))
-        super().pipe_file(path, value[:size], mode=mode, **kwargs)
+        # fsspec looks, then writes; a store decides who was first.
+        with self.turn:
+            super().pipe_file(path, value[:size], mode=mode, **kwargs)
         if fault == "cut":
             raise ConnectionResetError(f"the connection broke after {size} bytes of {path}")
         if size < len(value):
