@@ -17,6 +17,7 @@ from beamrank.config.run import JobConfig, RunConfig
 from beamrank.errors import BeamrankError, DataError
 from beamrank.formats.corpora import CorpusConfig, list_units
 from beamrank.join.doc_hashes import RANGE_BYTES, NeededList, count_ranges, listed, write_needed
+from beamrank.storage.digested import reread
 from models.stages.attempt import scatter_here
 from models.stages.corpus_scan import CorpusScan, NeededRanges, UnitFile
 from models.stages.given_run import GivenRun, RunScan
@@ -80,7 +81,7 @@ class Passes:
             needed = yield from self._list_needed(stage, tasks, prefix_needed)
             joins = tuple((join, plan.folder(join.name)) for join in (stage, *beside))
             scatter = CorpusScan(joins, needed, units)
-        passes = shuffle_passes(scatter.sent_bytes(), len(tasks), self.room_bytes)
+        passes = shuffle_passes(reread(scatter.sent_bytes), len(tasks), self.room_bytes)
         if passes > 1:
             self.bar.note(
                 f"{stage.name}: one job cannot send all rows; {passes} passes over the "
@@ -94,7 +95,7 @@ class Passes:
 
     def _do_here(self, scatter: RunScan, tasks: Sequence[ShardTask]) -> None:
         """Does the shards in this process, which holds the rows of some of them at a time."""
-        passes = shuffle_passes(scatter.sent_bytes(), len(tasks), _HELD_BYTES)
+        passes = shuffle_passes(reread(scatter.sent_bytes), len(tasks), _HELD_BYTES)
         here = (scatter_here(work, group) for group, work in _groups(scatter, tasks, passes))
         for done, _ in enumerate(chain.from_iterable(here), 1):
             self.bar.update(done, len(tasks), "shards")

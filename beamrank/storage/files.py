@@ -27,6 +27,8 @@ from beamrank.system import system
 
 _WEB = ("http://", "https://")
 _READ_AT_ONCE = 64
+# Less than the age at which gc removes a file.
+_OLD_SECONDS = 3600.0
 _SHOWN = 300
 # The names that NFS and FUSE give it.
 _REMOVED = re.compile(r"\.(nfs|fuse_hidden)[0-9a-f]{8,}")
@@ -380,13 +382,13 @@ def publish(url: str, content: bytes) -> bool:
 
 def publish_content(url: str, content: bytes) -> None:
     """`publish` of a file that is named after its content; other bytes under that name are
-    replaced, and the same bytes are as new, so that `gc` leaves them.
+    replaced, and the same bytes are as new where they are old, so that `gc` leaves them.
     """
     if publish(url, content):
         return
     if is_remote(url) or read_bytes(url) != content:
         replace(url, content)
-    else:
+    elif system.time() - system.stat(absolute(url)).st_mtime > _OLD_SECONDS:
         system.utime(absolute(url))
 
 

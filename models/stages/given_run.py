@@ -217,7 +217,8 @@ class RunScan(Scatter):
         return replace(self, is_open=np.isin(np.arange(len(self.is_open)), shards))
 
     def sent_bytes(self) -> float:
-        return self.reader.sent_bytes(self._units)
+        with self._units[0].file.unchanged():
+            return self.reader.sent_bytes(self._units)
 
     def scan(self, number: int) -> Iterator[SentRows]:
         began = time.monotonic()

@@ -155,5 +155,5 @@ def test_missing_library_is_told_with_how_to_install_it(monkeypatch, installed):
 
     assert int(libraries()["sentence-transformers"].partition(".")[0]) >= 6
     monkeypatch.setattr(checkpoint, "version", version)
-    with pytest.raises(PreflightError, match=r"pip install 'beamrank\[encoders\]'"):
+    with pytest.raises(PreflightError, match=r"pip install '\.\[encoders\]'"):
         libraries()

@@ -49,7 +49,7 @@ def test_plan_holds_the_prompt_of_a_file_beside_the_configuration(tmp_path):
         ({"answers": []}, "answers: "),
         ({"answers": ["yes", "no", "maybe"]}, "answers: "),
         ({"answer": ["yes"]}, "unknown key"),
-        ({"options": {"answer": ["yes"]}}, r"'answer' .*answers, prompt"),
+        ({"options": {"answer": ["yes"]}}, r"'answer' .*answers, prefix, prompt"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(options, message, tmp_path):

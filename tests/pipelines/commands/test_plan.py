@@ -125,7 +125,7 @@ def test_plan_has_seconds_by_receipts_of_this_output_or_of_others(
     config: Path, tmp_path: Path
 ) -> None:
     out, new = config.parent / "out", ("--output", str(tmp_path / "new"))
-    assert "run with topics.limit" in _planned(config, *new)
+    assert "topics.limit" in _planned(config, *new)
     spent = {stage.step: stage for stage in read_plan(str(out)).stages}
     for flags in (("--set", "run_tag=x", "--set", "duo.k=2"), (*new, "--reuse", str(out))):
         stages = _stages(config, *flags)

@@ -53,7 +53,7 @@ def test_train_dry_run_prints_the_plan_and_writes_nothing(config):
 
 def test_train_names_the_extra_that_it_needs(config, monkeypatch):
     monkeypatch.setitem(sys.modules, "accelerate", None)
-    with pytest.raises(PreflightError, match=r"'beamrank\[train\]'"):
+    with pytest.raises(PreflightError, match=r"'\.\[train\]'"):
         train("mono", config)
 
 

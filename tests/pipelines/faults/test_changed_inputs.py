@@ -242,9 +242,10 @@ def test_input_that_is_written_once_while_it_is_read_is_read_again(
         disturb_first_call(f"{kind}.prepare_{kind}", collection.folder / kind / "model.safetensors")
     run.run()
     assert run_bytes(collection.output) == expected
-    # Of four shards, one is scored again. Of three loads, one is after a change.
+    # Of four shards, one is scored again. Of three loads, one is after a change. The run's rows are
+    # estimated twice, and read.
     assert Counter(calls) == {
-        "given_run.RunReader.read": 2,
+        "given_run.RunReader.read": 3,
         "scoring.ScoringEngine": 3,
         "mono.prepare_mono": 5,
         "duo.prepare_duo": 5,

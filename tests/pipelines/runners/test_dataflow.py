@@ -213,7 +213,7 @@ def test_dataflow_unusual_flags_are_accepted() -> None:
 
 @pytest.mark.skipif(find_spec("google.cloud") is not None, reason="apache-beam[gcp] is installed")
 def test_dataflow_needs_googles_libraries() -> None:
-    with pytest.raises(PreflightError, match=r"'beamrank\[gcp\]'"):
+    with pytest.raises(PreflightError, match=r"'\.\[gcp\]'"):
         dataflow.check_flags(FLAGS, [ScoreMono], "cuda", wait=True)
 
 

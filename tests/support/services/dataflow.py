@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
@@ -167,6 +167,12 @@ class BucketFileSystem(DirFileSystem):
 
     protocol = "bucket"
     root: Path
+    turn: ClassVar = threading.Lock()
 
     def __init__(self, **options: Any) -> None:
         super().__init__(path=str(self.root), fs=LocalFileSystem(auto_mkdir=True), **options)
+
+    def pipe_file(self, path: str, value: bytes, **options: Any) -> None:
+        """One at a time: fsspec looks whether a file exists, and then writes it."""
+        with self.turn:
+            super().pipe_file(path, value, **options)
