@@ -172,7 +172,8 @@ def test_launcher_holds_some_rows_of_a_run_at_a_time(tmp_path, monkeypatch) -> N
     open_shards = plan.tasks(record, []), plan.shard_digests(record, [])
     assert not list(Passes(math.inf, False, bar).jobs(stage, plan, made.config, *open_shards))
     assert len(held) == 32
-    assert max(held) < 2 * most < table.nbytes
+    # Shards that are gathered meanwhile count too; all rows at once take nine times as much.
+    assert max(held) < 4 * most < table.nbytes
 
 
 @pytest.mark.slow
