@@ -36,7 +36,7 @@ _COMBINED_POINTS = 100
 
 
 class Depths(NamedTuple):
-    """The points of curves that a user chooses; empty for the paper's points.
+    """The points of curves that a user chooses; empty for the paper's points, without SAMPLE.
 
     Attributes:
         k0s: how many docs a stage scores one by one.
@@ -125,14 +125,13 @@ def pair_variants(k: int, depths: Depths) -> Variants:
     """A stage that compares all pairs of k docs, as if it compared only the first k1, and
     aggregated differently.
 
-    By default every k1 up to 20 or else five of them, and m at each fifth of k: with k = 50 these
-    are the points of the paper. k1 = 0 is the stage before. SAMPLE is drawn from the matrix.
+    By default every k1 up to 20 or else five of them: with k = 50 these are the points of the
+    paper. k1 = 0 is the stage before. SAMPLE is drawn from the matrix, if opponents are given.
     """
     step = 1 if k <= _MANY else -(-k // _POINTS)
     most = [min(k1, k) for k1 in range(step, k + step, step)]
-    drawn = {round(k * share / _POINTS) for share in range(1, _POINTS)}
     k1s = [k1 for k1 in depths.k1s or most if 2 <= k1 <= k]
-    opponents = sorted({count for count in depths.opponents or drawn if count >= 1})
+    opponents = sorted({count for count in depths.opponents if count >= 1})
     seeds = range(depths.trials)
     methods = [name for name in METHODS if name != "sample"]
     series: list[tuple[str, int | None, int | None]] = [(name, None, None) for name in methods]

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from beamrank.evaluation.tables import Table
 from beamrank.report.curves import CurvePoint
@@ -35,16 +35,35 @@ class TableBlock:
     exported: bool = False
 
 
+class PictureLink(NamedTuple):
+    """A part of a picture, over its whole height, that leads to an anchor on the page; its left
+    edge and its width are shares of the picture's width.
+    """
+
+    anchor: str
+    title: str
+    left: float
+    width: float
+
+
 @dataclass(frozen=True)
 class Picture:
-    """A picture, which is also the file NAME.svg; `points` are the rows of `curves.csv` behind
-    it.
+    """A picture, which is also the file NAME.svg. On a wide page, two of a section are side by
+    side.
+
+    Attributes:
+        name: of the file.
+        caption: what it shows.
+        svg: the picture.
+        points: the rows of `curves.csv` behind it.
+        links: its parts that lead to anchors.
     """
 
     name: str
     caption: str
     svg: bytes
     points: Sequence[CurvePoint] = ()
+    links: Sequence[PictureLink] = ()
 
 
 @dataclass(frozen=True)
@@ -100,7 +119,7 @@ class Section:
             training.
         compares: whether the section compares a report with a `--baseline` that is none of its
             runs.
-        leads: whether it follows what ran; otherwise it comes before the last section.
+        leads: whether it follows the first section; otherwise it comes before the last one.
     """
 
     blocks: Callable[..., Sequence[Block]]

@@ -23,13 +23,13 @@ PAGE = "report.html"
 # A column with a text of so many characters needs room.
 _WIDE = 24
 _OURS = {
-    "What ran": Section(sections.what_ran),
+    "Notes": Section(sections.notes),
+    "Pictures": Section(sections.pictures),
     "Measures": Section(sections.measures),
-    "Effectiveness against inferences": Section(sections.curves),
+    "Cost": Section(sections.cost),
     "Queries": Section(sections.queries),
     "Largest rank changes": Section(sections.rank_changes),
-    "Scores": Section(sections.scores),
-    "Machines and settings": Section(sections.machines_and_settings),
+    "Inputs, machines and settings": Section(sections.inputs_and_machines),
 }
 SECTIONS: Registry[Section] = Registry("report section", "beamrank.report_sections", _OURS)
 

@@ -3,32 +3,36 @@
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, nullcontext
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from beamrank.report.blocks import PictureLink
 from beamrank.report.curves import CurvePoint
 from beamrank.report.runs import Scores
 from beamrank.storage.local_files import own_temporary_files
 from beamrank.storage.urls import printable
 
 # Small, so that its text is readable on a phone too.
-_SIZE = (5.8, 4.2)
-_LINES = ("-", "--", "-.", ":")
-# Above all other lines.
-CONFIGURED: Any = {"zorder": 5, "linewidth": 2.2}
+_SIZE = (5.2, 3.8)
+# Of the stages, in their order. On white, and inverted on the dark page, text of them is readable.
+COLORS = ("#0b5cad", "#b35900", "#1b7a1b", "#7b4fa3", "#c62828", "#00767f")
+_GRAY = "#5f6670"
+_DASHES = ("--", "-.", ":", (0, (1, 2, 5, 2)))
+# With one to compare them with there are six.
+MOST_LINES = 5
+_NAME_LENGTH = 18
+# More than the height of a name.
+_NAME_PIXELS = 19
 _BINS = 40
 _MOST_LABELS = 6
 # Names of runs are not formulas.
-_STYLE: Any = {
-    "svg.fonttype": "path",
-    "text.parse_math": False,
-    "legend.frameon": False,
-    "svg.hashsalt": "beamrank",
-}
+_STYLE: Any = {"svg.fonttype": "path", "text.parse_math": False, "svg.hashsalt": "beamrank"}
 
 
 @contextmanager
@@ -51,12 +55,9 @@ def figure(
     with matplotlib.rc_context(defaults | _STYLE):
         drawn = Figure(figsize=(_SIZE[0], height), layout="constrained")
         axes = drawn.subplots(panels, 1, sharex=True)
-        colors = (
-            matplotlib.color_sequences["tab20"][::2] + matplotlib.color_sequences["tab20"][1::2]
-        )
         for panel in np.atleast_1d(axes):
             panel.grid(alpha=0.3)
-            panel.set_prop_cycle(color=colors)
+            panel.set_prop_cycle(color=COLORS)
             if of_counts:
                 panel.xaxis.set_major_locator(
                     MaxNLocator(steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
@@ -78,50 +79,94 @@ def _matplotlib() -> Any:
     return matplotlib
 
 
-def depth_curve(points: Sequence[CurvePoint]) -> bytes:
-    """Figure 2: a measure against k0."""
-    first = points[0]
-    with figure() as (axes, content):
-        axes.plot([point.variant.k0 for point in points], [point.value for point in points])
-        name = "first stage" if first.stage == "first" else first.stage
-        axes.plot(first.variant.k0, first.value, "o", color="tab:gray", label=name)
-        axes.set(xlabel="inferences per query (k0)", ylabel=first.measure)
-        axes.legend()
-    return content.getvalue()
+def name_lines(axes: Any) -> None:
+    """Names each labelled line at its end, in its color; no name covers another."""
+    # What depends on the limits is up to date once they are read.
+    axes.get_ylim()
 
+    def height(line: Any) -> float:
+        to_axes = line.get_transform() - axes.transAxes
+        return float(to_axes.transform(line.get_xydata()[-1])[1])
 
-def pair_curves(points: Sequence[CurvePoint], configured: str | None) -> bytes:
-    """Figure 3: a measure against the pairs asked, a line for each aggregation; SAMPLE with its
-    standard deviation.
-
-    The line of the configured aggregation is above the others.
-    """
-    lines: dict[str, list[CurvePoint]] = {}
-    for point in points:
-        lines.setdefault(point.variant.label, []).append(point)
-    with figure() as (axes, content):
-        for number, (name, line) in enumerate(lines.items()):
-            if line[0].variant.trial is None:
-                style = CONFIGURED if name == configured else {}
-                axes.plot(*xy(line), _LINES[number % len(_LINES)], marker=".", label=name, **style)
-        for name, line in lines.items():
-            means = [point for point in line if point.variant.trial == "mean"]
-            bars = [point.value for point in line if point.variant.trial == "sd"]
-            if means:
-                axes.errorbar(
-                    *xy(means),
-                    yerr=bars,
-                    marker="x",
-                    linewidth=1,
-                    elinewidth=0.7,
-                    capsize=2,
-                    label=name,
-                )
-        axes.set(
-            xlabel=f"inferences per query asked of {points[-1].stage}", ylabel=points[0].measure
+    lines = sorted(axes.get_legend_handles_labels()[0], key=height)
+    places = spread([*map(height, lines)], _NAME_PIXELS / axes.bbox.height)
+    for line, place in zip(lines, places, strict=True):
+        color = line.get_color()
+        axes.annotate(
+            line.get_label()[:_NAME_LENGTH],
+            line.get_xydata()[-1],
+            (1.03, place),
+            xycoords=line.get_transform(),
+            textcoords="axes fraction",
+            color=color,
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.5, "relpos": (0, 0.5)},
         )
-        axes.figure.legend(fontsize="small", loc="outside lower center", ncols=3)
+
+
+def spread(places: Sequence[float], least: float, most: float = 1.0) -> NDArray[np.float64]:
+    """Ascending places from 0 to `most`, at least `least` apart, as near to the given ones as they
+    can be.
+    """
+    # It takes a fifth of a second to import.
+    from scipy.optimize import isotonic_regression
+
+    steps = least * np.arange(len(places))
+    near = isotonic_regression(places - steps).x
+    return np.asarray(np.clip(near, 0, most - steps.max(initial=0)) + steps)
+
+
+def curve_picture(
+    points: Sequence[CurvePoint], configured: str | None, run: str, colors: Mapping[str, str]
+) -> bytes:
+    """Figure 2 or 3: a measure against the inferences that a stage is asked for, a line for each
+    aggregation; SAMPLE with its standard deviation. The value at depth 0 is dashed.
+
+    Args:
+        points: of one measure.
+        configured: the aggregation of the stage, if it has one.
+        run: the name of its run, which the line has.
+        colors: of stages and runs.
+    """
+    first, stage = points[0], points[-1].stage
+    lines, bars = defaultdict[str, list[CurvePoint]](list), defaultdict[str, list[float]](list)
+    for point in points:
+        name = run if point.variant.aggregation == configured else point.variant.label
+        if point.variant.trial in (None, "mean"):
+            lines[name].append(point)
+        elif point.variant.trial == "sd":
+            bars[name].append(point.value)
+    # SAMPLE is there if it was asked for; the others by their value at the largest depth.
+    names = sorted(lines, key=lambda name: (name not in bars, -lines[name][-1].value))
+    with figure() as (axes, content):
+        if first.stage != stage:
+            before = "first stage" if first.stage == "first" else first.stage
+            axes.axhline(first.value, color=colors[first.stage], linestyle="--", label=before)
+        draw_variants(axes, {name: lines[name] for name in names}, run, colors[stage], bars)
+        axes.set(xlabel=f"inferences per query asked of {stage}", ylabel=first.measure)
+        name_lines(axes)
     return content.getvalue()
+
+
+def draw_variants(
+    axes: Any,
+    lines: Mapping[str, Sequence[CurvePoint]],
+    configured: str,
+    color: str,
+    bars: Mapping[str, Sequence[float]] = MappingProxyType({}),
+) -> None:
+    """Draws at most five lines of a stage: the configured one, above the others and alone in the
+    color of the stage, and the first others.
+    """
+    names = sorted(lines, key=lambda name: name != configured)[:MOST_LINES]
+    for number, name in enumerate(names):
+        style: Any = {"color": _GRAY, "linestyle": _DASHES[number % len(_DASHES)]}
+        if name == configured:
+            style = {"color": color, "linewidth": 2.2, "zorder": 5}
+        drawn = axes.errorbar(
+            *xy(lines[name]), bars.get(name), marker=".", ms=4, elinewidth=1, **style
+        )
+        drawn[0].set_label(name)
 
 
 def xy(points: Sequence[CurvePoint]) -> tuple[list[int], list[float]]:
@@ -130,37 +175,62 @@ def xy(points: Sequence[CurvePoint]) -> tuple[list[int], list[float]]:
     return [point.variant.inferences_asked for point in ordered], [point.value for point in ordered]
 
 
-def difference_bars(differences: Sequence[float], measure: str) -> bytes:
-    """The difference of each topic, smallest first."""
+def difference_bars(
+    differences: Mapping[str, float],
+    measure: str,
+    colors: Mapping[str, str],
+    anchors: Mapping[str, str],
+) -> tuple[bytes, list[PictureLink]]:
+    """The difference of each topic, smallest first, in the color of the run that is better; the
+    links of topics that have anchors.
+
+    Args:
+        differences: by query_id.
+        measure: its name.
+        colors: of the baseline and of the run.
+        anchors: by query_id.
+    """
+    values = np.array([*differences.values()])
+    signs = np.minimum(values, 0), np.maximum(values, 0)
     with figure() as (axes, content):
-        values = np.array(differences)
         # A path for each sign: a bar for each of thousands of topics is megabytes.
-        for color, heights in (
-            ("tab:red", np.minimum(values, 0)),
-            ("tab:blue", np.maximum(values, 0)),
-        ):
-            axes.stairs(heights, np.arange(len(values) + 1) + 0.5, fill=True, color=color)
+        for heights, run, side in zip(signs, colors, ("left", "right"), strict=True):
+            axes.stairs(heights, np.arange(len(values) + 1) + 0.5, fill=True, color=colors[run])
+            title = f"{run[:_NAME_LENGTH]} is better"
+            axes.set_title(title, loc=side, color=colors[run], size="small")
         axes.axhline(0, color="black", linewidth=0.8)
         axes.set(xlabel="topics, sorted by difference", ylabel=f"difference of {measure}")
-    return content.getvalue()
+        axes.margins(x=0)
+    ids = [query_id for query_id in differences if query_id in anchors]
+    # One of thousands of bars is too narrow to be clicked.
+    share = 1 / min(len(values), max(100, len(ids)))
+    places = np.flatnonzero([query_id in anchors for query_id in differences]) / len(values)
+    left, _, width, _ = axes.get_position().bounds
+    return content.getvalue(), [
+        PictureLink(
+            anchors[query_id],
+            f"{query_id}: {differences[query_id]:+.4f}",
+            left + width * start,
+            width * share,
+        )
+        for query_id, start in zip(ids, spread(places, share, 1 - share).tolist(), strict=True)
+    ]
 
 
-def score_histogram(scores: Scores, title: str) -> bytes:
+def score_histogram(scores: Scores, title: str, color: str) -> bytes:
     """The share of docs by score, a panel for each label, with the median; beyond the sixth, labels
     share one.
     """
     groups = list(_by_label(scores).items())
     edges = _edges(np.concatenate(list(scores.values())))
     with figure(len(groups), height=1.0 + 1.2 * len(groups), of_counts=False) as (panels, content):
-        for number, (axes, (name, values)) in enumerate(
-            zip(np.atleast_1d(panels), groups, strict=True)
-        ):
+        for axes, (name, values) in zip(np.atleast_1d(panels), groups, strict=True):
             counts, _ = np.histogram(values, bins=edges)
-            axes.stairs(counts / max(counts.sum(), 1), edges, fill=True, color=f"C{number}")
+            axes.stairs(counts / max(counts.sum(), 1), edges, fill=True, color=color)
             axes.axvline(float(np.median(values)), color="black", linewidth=1, linestyle="--")
             axes.set_title(f"{name} ({len(values):,} docs)", loc="left", fontsize="small")
         axes.set(xlabel=f"score of {title}; dashed: the median")
-        axes.figure.supylabel("share of docs")
+        axes.figure.supylabel("share of docs", size="medium")
     return content.getvalue()
 
 

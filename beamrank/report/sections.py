@@ -1,10 +1,10 @@
-"""The sections of a report that are ours: what ran and changed, measures, curves, queries, scores,
-machines, keys.
+"""The sections of a report that are ours: notes, pictures, measures, cost, queries, rank changes,
+inputs and machines.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby, starmap
+from itertools import cycle, groupby, starmap
 from typing import Any
 
 from beamrank.commit.receipts import read_machine
@@ -23,7 +23,12 @@ from beamrank.report.blocks import (
     TableBlock,
     marked_text,
 )
-from beamrank.report.pictures import depth_curve, difference_bars, pair_curves, score_histogram
+from beamrank.report.pictures import (
+    COLORS,
+    curve_picture,
+    difference_bars,
+    score_histogram,
+)
 from beamrank.report.report import Report, Tested
 from beamrank.report.runs import CandidateView, PlanRuns, RankChange, shown_views
 
@@ -31,17 +36,26 @@ _ONE_DIGIT = ",.1f"
 _PASSAGES = 3
 _CAPTIONS = {
     2: "{measure} against k0, the candidates that {stage} scores",
-    3: "{measure} against the pairs that {stage} is asked for k1 candidates; k1 = 0 is {before}",
+    3: "{measure} against the pairs that {stage} is asked for k1 candidates",
 }
 
+_CURVES_NOTE = (
+    "A curve of pairs has the configured aggregation and the best others; the table of measures "
+    "has all. curves.csv has every point. With --opponents, SAMPLE is drawn too, the mean and the "
+    "standard deviation over the seeds against k1·m inferences, which is what is asked; the column "
+    "inferences of curves.csv has k1·(m - 1), as the caption of the paper's figure 3 has it."
+)
 
-def what_ran(report: Report) -> Sequence[Block]:
-    """The missing parts, the inputs and the stages."""
+
+def notes(report: Report) -> Sequence[Block]:
+    """What a reader of the figures should know first, and the missing parts."""
+    return list(map(Paragraph, (*report.executed.notes, *report.missing)))
+
+
+def cost(report: Report) -> Sequence[Block]:
+    """What each stage cost and lost."""
     run = report.executed
-    inputs = Table([Column("input"), Column("value")], list(_inputs(report, run)))
     return [
-        *map(Paragraph, (*run.notes, *report.missing)),
-        TableBlock("Inputs", inputs),
         TableBlock("Stages: cost and losses, from receipts", _stages(run), exported=True),
         *(
             Paragraph(f"The open shards of {status.stage} were started again: {reason}.")
@@ -55,6 +69,7 @@ def _inputs(report: Report, run: PlanRuns) -> Iterator[tuple[str, Cell]]:
     plan, config = run.plan, run.config
     first, *later = config.cascade
     yield "run tag", plan.run_tag
+    yield "output", plan.output
     yield "plan", plan.digest
     yield "corpus", f"{config.corpus.path} ({config.corpus.format})"
     yield "topics", f"{shown_paths(config.topics.path)}: {len(plan.topics):,} topics{report.trial}"
@@ -101,9 +116,9 @@ def _stages(run: PlanRuns) -> Table:
     return Table([*columns, *(Column(name, COUNT) for name in names)], rows)
 
 
-def machines_and_settings(report: Report) -> Sequence[Block]:
-    """A column for each machine that did shards (Dataflow's workers of one kind share it); the keys
-    of the stages.
+def inputs_and_machines(report: Report) -> Sequence[Block]:
+    """The inputs, a column for each machine that did shards (Dataflow's workers of one kind share
+    it), and the keys of the stages.
     """
     run = report.executed
     shards: dict[str, Counter[str]] = {}
@@ -120,7 +135,10 @@ def machines_and_settings(report: Report) -> Sequence[Block]:
     facts = dict.fromkeys(fact for machine in machines for fact in machine)
     rows = [[fact, *(machine.get(fact) for machine in machines)] for fact in facts]
     columns = [Column(""), *(Column(f"machine {number}") for number, _ in enumerate(machines, 1))]
-    tables = {"Machines and versions": Table(columns, rows)} if machines else {}
+    inputs = Table([Column("input"), Column("value")], list(_inputs(report, run)))
+    tables = {"Inputs": inputs}
+    if machines:
+        tables["Machines and versions"] = Table(columns, rows)
     keys = [
         [stage.name, key, _flat(value) if isinstance(value, Mapping) else str(value)]
         for stage in run.plan.stages
@@ -185,59 +203,70 @@ def _differences(tested: Sequence[Tested]) -> Table:
     return Table([*columns, *tested_columns("difference", "Holm")], rows)
 
 
-def curves(report: Report) -> Sequence[Block]:
+def pictures(report: Report) -> Sequence[Block]:
+    """The curves, the differences by topic, and for each run how its scores are distributed. A
+    stage and its runs have one color.
+    """
+    colors = {"first": COLORS[0]}
+    for stage, color in zip(report.executed.finished, cycle(COLORS), strict=False):
+        runs = (str(alternative.run_name) for alternative in stage.alternatives)
+        colors |= dict.fromkeys((stage.name, *runs), color)
+    blocks: list[Block] = [*_curves(report, colors)]
+    if report.differences:
+        compared = {run: colors[run] for run in (report.baseline, report.last)}
+        svg, links = difference_bars(
+            report.differences, str(report.main_measure), compared, _anchors(report)
+        )
+        caption = f"{_title(report)}, a bar for each topic; the largest are links"
+        blocks.append(Picture("differences", caption, svg, links=links))
+    for number, (run, by_label) in enumerate(report.scores.items(), 1):
+        svg = score_histogram(by_label, run, colors[run])
+        blocks.append(Picture(f"scores-{number}", f"Scores of {run}, by label", svg))
+    if report.curves:
+        blocks.append(Paragraph(_CURVES_NOTE))
+    if report.not_drawn and report.evaluations:
+        blocks.append(Paragraph(f"Measures without curves: {', '.join(report.not_drawn)}."))
+    return blocks
+
+
+def _curves(report: Report, colors: Mapping[str, str]) -> Iterator[Picture]:
     """Figures 2 and 3 of the multi-stage paper, by the first measure that has curves."""
-    blocks: list[Block] = []
-    aggregations = {
-        stage.name: getattr(stage.section, "aggregation", None)
-        for stage in report.executed.config.cascade
-    }
+    stages = {stage.name: stage for stage in report.executed.finished}
     names: set[str] = set()
     for stage, points in report.curves.items():
         first = points[0]
         name = f"figure-{first.figure}"
         name = f"{name}-{stage}" if name in names else name
         names.add(name)
-        drawn = [point for point in points if point.measure == first.measure]
-        svg = pair_curves(drawn, aggregations[stage]) if first.figure == 3 else depth_curve(drawn)
-        before = "the first stage" if first.stage == "first" else first.stage
-        caption = _CAPTIONS[first.figure].format(measure=first.measure, stage=stage, before=before)
-        blocks.append(Picture(name, caption + report.trial, svg, points))
-    if blocks:
-        blocks.append(
-            Paragraph(
-                "curves.csv has the points of every measure. For SAMPLE, the picture has the mean "
-                "and the standard deviation of the seeds against k1·m inferences, which is what "
-                "is asked; the column inferences of curves.csv has k1·(m - 1), as the caption of "
-                "the paper's figure 3 has it."
-            )
+        svg = curve_picture(
+            [point for point in points if point.measure == first.measure],
+            getattr(stages[stage], "aggregation", None),
+            str(stages[stage].run_name),
+            colors,
         )
-    if report.not_drawn and report.evaluations:
-        blocks.append(Paragraph(f"Measures without curves: {', '.join(report.not_drawn)}."))
-    return blocks
+        caption = _CAPTIONS[first.figure].format(measure=first.measure, stage=stage)
+        yield Picture(name, caption + report.trial, svg, points)
 
 
-def scores(report: Report) -> Sequence[Block]:
-    """How scores are distributed, by label: a picture for each run."""
-    return [
-        Picture(f"scores-{number}", f"Scores of {run}, by label", score_histogram(by_label, run))
-        for number, (run, by_label) in enumerate(report.scores.items(), 1)
-    ]
+def _title(report: Report) -> str:
+    return f"{report.main_measure} of {report.last} minus {report.baseline}{report.trial}"
+
+
+def _anchors(report: Report) -> dict[str, str]:
+    """The anchors of the topics that have a section."""
+    return {query_id: f"query-{number}" for number, query_id in enumerate(report.views, 1)}
 
 
 def queries(report: Report) -> Sequence[Block]:
-    """A bar for each query, a table of all, and the docs of some."""
+    """A table of all queries, and the docs of some."""
     blocks: list[Block] = []
-    differences, measure = report.differences, report.main_measure
-    anchors = {query_id: f"query-{number}" for number, query_id in enumerate(report.views, 1)}
-    if differences:
-        title = f"{measure} of {report.last} minus {report.baseline}{report.trial}"
-        bars = difference_bars(list(differences.values()), str(measure))
-        links = [anchors.get(query_id) for query_id in differences]
-        blocks.append(Picture("differences", f"{title}, a bar for each topic", bars))
-        blocks.append(TableBlock(f"{title}, by topic", differences_table(report), links))
+    anchors = _anchors(report)
+    if report.differences:
+        links = list(map(anchors.get, report.differences))
+        caption = f"{_title(report)}, by topic"
+        blocks.append(TableBlock(caption, differences_table(report), links))
     if report.views:
-        why = "the largest differences" if differences else "the first places of the plan"
+        why = "the largest differences" if report.differences else "the first places of the plan"
         docs = "the best docs of each and relevant ones further below"
         blocks.append(
             Paragraph(f"The queries with {why} follow ({len(report.views):,}), with {docs}.")

@@ -20,7 +20,7 @@ from beamrank.ranking.rankings import Ranking, matrices, rerank
 from beamrank.ranking.variants import Variant
 from beamrank.report.blocks import Block, Picture, Section
 from beamrank.report.curves import CurvePoint
-from beamrank.report.pictures import CONFIGURED, figure, xy
+from beamrank.report.pictures import COLORS, draw_variants, figure, name_lines
 from beamrank.report.report import Report
 from beamrank.report.runs import PlanRuns
 
@@ -81,17 +81,13 @@ SECTION = Section(blocks)
 
 def depth_pair_curves(points: Sequence[CurvePoint], configured: int | None) -> bytes:
     """A measure against all inferences, a line for each k1, the configured one above the others."""
+    lines: dict[str, list[CurvePoint]] = {}
+    for point in points:
+        lines.setdefault(f"k1 = {point.variant.k1}", []).append(point)
     with figure() as (axes, content):
-        for k1 in dict.fromkeys(point.variant.k1 for point in points):
-            style = CONFIGURED if k1 == configured else {}
-            axes.plot(
-                *xy([point for point in points if point.variant.k1 == k1]),
-                marker=".",
-                label=f"k1 = {k1}",
-                **style,
-            )
+        draw_variants(axes, lines, f"k1 = {configured}", COLORS[-1])
         axes.set(xlabel="inferences per query, k0 + k1 (k1 - 1)", ylabel=points[0].measure)
-        axes.legend()
+        name_lines(axes)
     return content.getvalue()
 
 

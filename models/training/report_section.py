@@ -17,7 +17,7 @@ from beamrank.errors import PreflightError
 from beamrank.evaluation.compare import short_names
 from beamrank.evaluation.tables import COUNT, MEAN, Cell, Column, Table
 from beamrank.report.blocks import Block, Paragraph, Picture, Section, TableBlock
-from beamrank.report.pictures import figure
+from beamrank.report.pictures import MOST_LINES, figure, name_lines
 from beamrank.report.report import Report
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Document
@@ -194,7 +194,7 @@ def training_curves(trainings: Sequence[Training], measure: str, inputs: str) ->
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set(xlabel=inputs, ylabel=measure)
-        axes.legend(fontsize="small")
+        name_lines(axes)
     return content.getvalue()
 
 
@@ -219,13 +219,13 @@ def learning_curves(trainings: Sequence[Training], *, dev: bool = False) -> byte
         axes[0].set(ylabel="loss")
         axes[1].set(ylabel="learning rate")
         axes[-1].set(xlabel="step")
-        axes[0].legend(fontsize="small")
+        name_lines(axes[0])
     return content.getvalue()
 
 
 def training_blocks(report: Report) -> Sequence[Block]:
-    """Trainings beside each other: a table, a picture for each measure, the curves of losses and
-    learning rates.
+    """Trainings beside each other: a table, and of the first five a picture for each measure and
+    the curves of losses and learning rates.
     """
     names = short_names([folder for folder in report.folders if is_training(folder)])
     trainings = [replace(read_training(folder), name=name) for folder, name in names.items()]
@@ -249,7 +249,7 @@ def training_blocks(report: Report) -> Sequence[Block]:
             Picture(
                 f"training-{number}",
                 caption,
-                training_curves(ours, str(measure), f"training {pairs}"),
+                training_curves(ours[:MOST_LINES], str(measure), f"training {pairs}"),
             )
         )
     unmeasured = [training.name for training in trainings if not training.dev]
@@ -260,7 +260,7 @@ def training_blocks(report: Report) -> Sequence[Block]:
         caption = (
             "Loss (the mean over the last fiftieth of the steps) and learning rate of each step"
         )
-        blocks.append(Picture("learning", caption, learning_curves(learning)))
+        blocks.append(Picture("learning", caption, learning_curves(learning[:MOST_LINES])))
     return blocks
 
 

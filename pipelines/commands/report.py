@@ -87,7 +87,7 @@ def report(
     ] = None,
     opponents: Annotated[
         str | None,
-        option("Opponents of a candidate with `sample`; by default four.", metavar="N,N"),
+        option("Add `sample` with so many opponents of a candidate to the curves.", metavar="N,N"),
     ] = None,
     trials: Annotated[
         int, option("Random draws of `sample` that are averaged.", min=1, max=1000)

@@ -21,6 +21,7 @@ from beamrank.ranking.rankings import doc_orders
 from beamrank.ranking.variants import Depths
 from beamrank.report.blocks import Picture, TableBlock, marked_text
 from beamrank.report.page import SECTIONS, render, report_part, write_report
+from beamrank.report.pictures import COLORS
 from beamrank.report.report import ReportSettings, gather
 from pipelines.commands.arguments import open_runs
 from tests.support.runs import run_here
@@ -143,9 +144,57 @@ def test_page_links_to_itself_alone(written, report):
     ]
     assert links
     assert all(link.startswith("data:image/svg+xml;base64,") or link[1:] in ids for link in links)
-    assert len(report_part(report).sections) == 7
     for title in report_part(report).sections:
         assert title in page.text
+
+
+def test_sections_are_in_the_order_in_which_they_are_read(written, report, tmp_path):
+    """Pictures come before tables, and what identifies the run is last."""
+    titles = [
+        "Pictures",
+        "Measures",
+        "Cost",
+        "Queries",
+        "Largest rank changes",
+        "Inputs, machines and settings",
+    ]
+    page = (written / "report.html").read_text()
+    assert re.findall(r"<h2[^>]*>([^<]*)<", page) == titles
+    *others, last = [page.index(f">{title}</h2>") for title in titles]
+    assert page.rindex("<figure>") < others[1]
+    assert page.index("<table>") > others[1]
+    assert page.index(report.executed.plan.output) > last
+    unfinished = report_part(_gather(ScoredOutput(tmp_path).run(2)))
+    assert next(iter(unfinished.sections)) == "Notes"
+
+
+def test_title_has_the_end_of_the_path_and_the_inputs_all_of_it(written, output):
+    page = (written / "report.html").read_text()
+    assert re.findall(r"<h1[^>]*>([^<]*)<", page) == [f"made: {output.folder.name}/out"]
+    assert f">{output.plan.output}</td>" in page
+
+
+def test_bars_of_topics_with_a_section_lead_to_it(written, report):
+    page = (written / "report.html").read_text()
+    links = re.findall(r'<a href="#([^"]*)" title="([^"]*)"', page)
+    shown = [query_id for query_id in report.differences if query_id in report.views]
+    assert 2 <= len(shown) < len(report.differences)
+    assert [title.split(":")[0] for _, title in links] == shown
+    for anchor, title in links:
+        assert f'<details id="{anchor}"><summary><h3>{title.split(":")[0]}: ' in page
+
+
+def test_stages_have_one_color_in_all_pictures(written):
+    drawn = {path.stem: path.read_text() for path in written.glob("*.svg")}
+    colors = {name: {color for color in COLORS if color in svg} for name, svg in drawn.items()}
+    first, mono, duo, *_ = COLORS
+    assert colors == {
+        "figure-2": {first, mono},
+        "figure-3": {mono, duo},
+        "differences": {first, duo},
+        "scores-1": {first},
+        "scores-2": {mono},
+    }
 
 
 def test_page_names_the_machine_and_the_versions(written):

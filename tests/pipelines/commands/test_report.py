@@ -77,7 +77,7 @@ def test_report_of_a_run_and_a_training_is_one_page(output, tmp_path):
     page = tmp_path / "trained" / "report" / "report.html"
     assert done.stdout == f"{page}\n"
     titles = re.findall(r"<h1[^>]*>(.*)</h1>", page.read_text())
-    assert titles == [f"made: {output.plan.output}", "trained"]
+    assert titles == [f"made: {output.folder.name}/out", "trained"]
     assert "| run | P@5 | AP | Judged@10 |" in (page.parent / "tables.md").read_text()
 
 
