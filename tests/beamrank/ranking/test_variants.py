@@ -147,17 +147,18 @@ def test_sample_of_several_sizes_equals_the_aggregation():
 
 
 @pytest.mark.parametrize(
-    ("k", "k1s", "drawn"),
-    [
-        (50, [0, 10, 20, 30, 40, 50], {10, 20, 30, 40}),
-        (20, [0, *range(2, 21)], {4, 8, 12, 16}),
-        (2, [0, 2], {1, 2}),
-    ],
+    ("k", "k1s"), [(50, [0, 10, 20, 30, 40, 50]), (20, [0, *range(2, 21)]), (2, [0, 2])]
 )
-def test_default_points_are_those_of_the_paper(k, k1s, drawn):
+def test_default_points_are_those_of_the_paper_without_sample(k, k1s):
     variants = pair_variants(k, Depths()).variants
     assert list(dict.fromkeys(each.k1 for each in variants)) == k1s
-    assert {each.opponents for each in variants} == {*drawn, None}
+    assert {(each.opponents, each.trial) for each in variants} == {(None, None)}
+    assert {each.aggregation for each in variants} == {*METHODS} - {"sample"}
+
+
+def test_sample_is_drawn_for_the_opponents_that_are_asked():
+    variants = pair_variants(50, Depths(opponents=(20, 10))).variants
+    assert {each.opponents for each in variants} == {10, 20, None}
     assert {each.trial for each in variants} == {*range(10), None}
     assert {each.aggregation for each in variants} == set(METHODS)
 
