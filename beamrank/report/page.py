@@ -21,7 +21,7 @@ from beamrank.storage.urls import printable
 
 PAGE = "report.html"
 # A column with a text of so many characters needs room.
-_WIDE = 24
+_WIDE = 32
 _OURS = {
     "Notes": Section(sections.notes),
     "Pictures": Section(sections.pictures),
