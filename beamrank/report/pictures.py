@@ -22,7 +22,7 @@ from beamrank.storage.urls import printable
 _SIZE = (5.2, 3.8)
 # Of the stages, in their order. On white, and inverted on the dark page, text of them is readable.
 COLORS = ("#0b5cad", "#b35900", "#1b7a1b", "#7b4fa3", "#c62828", "#00767f")
-_GRAY = "#5f6670"
+GRAY = "#5f6670"
 _DASHES = ("--", "-.", ":", (0, (1, 2, 5, 2)))
 # With one to compare them with there are six.
 MOST_LINES = 5
@@ -160,7 +160,7 @@ def draw_variants(
     """
     names = sorted(lines, key=lambda name: name != configured)[:MOST_LINES]
     for number, name in enumerate(names):
-        style: Any = {"color": _GRAY, "linestyle": _DASHES[number % len(_DASHES)]}
+        style: Any = {"color": GRAY, "linestyle": _DASHES[number % len(_DASHES)]}
         if name == configured:
             style = {"color": color, "linewidth": 2.2, "zorder": 5}
         drawn = axes.errorbar(

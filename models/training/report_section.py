@@ -17,7 +17,7 @@ from beamrank.errors import PreflightError
 from beamrank.evaluation.compare import short_names
 from beamrank.evaluation.tables import COUNT, MEAN, Cell, Column, Table
 from beamrank.report.blocks import Block, Paragraph, Picture, Section, TableBlock
-from beamrank.report.pictures import MOST_LINES, figure, name_lines
+from beamrank.report.pictures import GRAY, MOST_LINES, figure, name_lines
 from beamrank.report.report import Report
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Document
@@ -186,7 +186,7 @@ def training_curves(trainings: Sequence[Training], measure: str, inputs: str) ->
             training.record.given for training in trainings if training.record.given is not None
         ):
             axes.axhline(
-                given, linestyle="--", color="tab:gray", linewidth=1, label=f"as given: {given:.4f}"
+                given, linestyle="--", color=GRAY, linewidth=1, label=f"as given: {given:.4f}"
             )
         axes.set_xscale("log")
         # The default labels are formulas.

@@ -1,5 +1,6 @@
 """How readable a report's page is: contrast of colors, and where the texts of a picture are."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,6 +34,19 @@ def contrast(one: Color, other: Color) -> float:
     ]
     low, high = sorted(float(values @ _LUMINANCE) for values in linear)
     return (high + 0.05) / (low + 0.05)
+
+
+def text_colors(svg: bytes) -> set[str]:
+    """The colors of the texts of a picture."""
+    texts = re.findall(r'<g id="text_.*?</g>', svg.decode(), re.DOTALL)
+    return {(re.findall(r'style="fill: (#\w{6})', text) or ["#000000"])[0] for text in texts}
+
+
+def least_contrast(svg: bytes) -> float:
+    """Of the texts of a picture with the page, light and, inverted, dark."""
+    light, dark = hexadecimal("#ffffff"), hexadecimal("#14171a")
+    colors = [hexadecimal(color) for color in text_colors(svg)]
+    return min(min(contrast(color, light), contrast(inverted(color), dark)) for color in colors)
 
 
 def texts_of(axes: Any) -> list[tuple[str, Any]]:

@@ -8,6 +8,7 @@ import pytest
 from beamrank.errors import PreflightError
 from beamrank.evaluation.tables import markdown
 from beamrank.report.page import report_part, write_report
+from beamrank.report.pictures import COLORS
 from beamrank.report.report import Report
 from models.training.report_section import (
     Row,
@@ -18,6 +19,7 @@ from models.training.report_section import (
     read_training,
     training_curves,
 )
+from tests.support.report_page import least_contrast, text_colors
 
 
 def _save(folder, steps, dev, record):
@@ -64,6 +66,8 @@ def test_trainings_are_in_one_table_and_one_picture(folders, tmp_path):
     assert "blind" in unmeasured.text
     for block in (picture, learning):
         assert ElementTree.fromstring(block.svg).tag.endswith("svg")
+        assert {COLORS[0], COLORS[1]} <= text_colors(block.svg)
+        assert least_contrast(block.svg) >= 4.5
     write_report(str(tmp_path / "page"), [part])
     assert {"report.html", "training-1.svg", "learning.svg"} <= {
         path.name for path in (tmp_path / "page").iterdir()
