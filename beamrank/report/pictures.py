@@ -201,10 +201,14 @@ def difference_bars(
         axes.axhline(0, color="black", linewidth=0.8)
         axes.set(xlabel="topics, sorted by difference", ylabel=f"difference of {measure}")
         axes.margins(x=0)
-    ids = [query_id for query_id in differences if query_id in anchors]
+    linked = {
+        query_id: place / len(values)
+        for place, query_id in enumerate(differences)
+        if query_id in anchors
+    }
     # One of thousands of bars is too narrow to be clicked.
-    share = 1 / min(len(values), max(100, len(ids)))
-    places = np.flatnonzero([query_id in anchors for query_id in differences]) / len(values)
+    share = 1 / min(len(values), max(100, len(linked)))
+    starts = spread([*linked.values()], share, 1 - share)
     left, _, width, _ = axes.get_position().bounds
     return content.getvalue(), [
         PictureLink(
@@ -213,7 +217,7 @@ def difference_bars(
             left + width * start,
             width * share,
         )
-        for query_id, start in zip(ids, spread(places, share, 1 - share).tolist(), strict=True)
+        for query_id, start in zip(linked, starts.tolist(), strict=True)
     ]
 
 

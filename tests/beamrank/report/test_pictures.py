@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from contextlib import contextmanager
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
@@ -123,7 +124,7 @@ def test_names_that_are_not_utf8_are_drawn_escaped():
 
 def _pairs(ends, opponents=()):
     """Curves of duo from depth 0 to these values, by aggregation; then those of `sample`."""
-    series = [(name, None, None, value) for name, value in ends.items()]
+    series: list[Any] = [(name, None, None, value) for name, value in ends.items()]
     series += [
         ("sample", count, trial, 0.01) for count in opponents for trial in (0, 1, "mean", "sd")
     ]
@@ -262,7 +263,10 @@ def test_text_of_pictures_is_readable_on_the_light_and_the_dark_page():
         curve_picture(points, "sum", "duo-sum", dict(zip(STAGES, colors, strict=True)))
         for colors in (COLORS[:3], COLORS[1:4], COLORS[3:])
     ]
-    svgs += [_bars([-1.0, 2.0])[0], score_histogram({None: np.ones(3)}, "mono", COLORS[0])]
+    svgs += [
+        _bars([-1.0, 2.0])[0],
+        score_histogram({None: np.ones(3, np.float32)}, "mono", COLORS[0]),
+    ]
     assert {*COLORS, GRAY, "#000000"} == {*itertools.chain(*map(text_colors, svgs))}
     assert min(map(least_contrast, svgs)) >= 4.5
 

@@ -370,10 +370,11 @@ def test_section_of_a_package_is_on_the_page_and_brings_options(report, tmp_path
         "def ours(report, *, words: str = 'more', paths: tuple[str, ...] = ()):\n"
         "    return [Paragraph(f'{len(report.runs)} & {words} of {len(paths)}')]\n"
         "section = Section(ours)\n"
+        "leading = Section(lambda report: [Paragraph('leads')], leads=True)\n"
     )
     (tmp_path / "outside-1.0.dist-info").mkdir()
     (tmp_path / "outside-1.0.dist-info/entry_points.txt").write_text(
-        "[beamrank.report_sections]\nOurs = outside:section\n"
+        "[beamrank.report_sections]\nOurs = outside:section\nLeading = outside:leading\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(SECTIONS, "_entries", None)
@@ -381,7 +382,10 @@ def test_section_of_a_package_is_on_the_page_and_brings_options(report, tmp_path
     assert {"words", "score_missing"} <= {
         each.name for section in sections for each in options_of(section.blocks)
     }
-    write_report(str(tmp_path), [report_part(report, {"words": "others", "paths": ["a"]})])
+    part = report_part(report, {"words": "others", "paths": ["a"]})
+    assert list(part.sections)[::5] == ["Leading", "Largest rank changes"]
+    assert list(part.sections)[-2:] == ["Ours", "Inputs, machines and settings"]
+    write_report(str(tmp_path), [part])
     page = (tmp_path / "report.html").read_text()
     assert re.search(r">Ours</h2>\s*<p>9 &amp; others of 1</p>", page)
 
