@@ -224,6 +224,8 @@ def _stage_status(
     folder, receipts = plan.folder(stage.name), by_stage[stage.name]
     left = len(plan.shards) - len(receipts)
     done = receipts.values()
+    digests = _known_digests(plan, stage, by_stage) if left else {}
+    open_digests = {shard: digests[shard] for shard in digests.keys() - receipts.keys()}
     scan, pause = ScanReport(0, 0, 0, ()), _PAUSE_SECONDS
     if stage.scan_digest is not None:
         scan = read_scans(folder.url, stage.scan_digest)
@@ -244,8 +246,8 @@ def _stage_status(
         stage=stage.name,
         shards=len(plan.shards),
         done=len(done),
-        at_work=_read_work(folder.url, receipts, now) if left else (),
-        left_open=tuple(folder.left_open(_known_digests(plan, stage, by_stage))) if left else (),
+        at_work=_read_work(folder.url, open_digests, now),
+        left_open=tuple(folder.left_open(open_digests)) if left else (),
         kept_answers=_kept_answers(plan.output, stage.asks) if stage.asks else 0,
         bad_rows=sum(receipt.bad_rows for receipt in done) + scan.bad_rows,
         eta_seconds=eta,
@@ -265,13 +267,12 @@ def _kept_answers(output: str, asks: str) -> int:
     return sum(entry.digest == asks for entry in list_answers(output))
 
 
-def _read_work(folder: str, receipts: Mapping[int, Receipt], now: float) -> tuple[Working, ...]:
+def _read_work(folder: str, digests: Mapping[int, str], now: float) -> tuple[Working, ...]:
+    expected = {WORKING.name(digest, shard) for shard, digest in digests.items()}
     names = [
         entry.name
-        for entry in list_folder(folder, RECEIPTS)
-        if entry.is_complete(WORKING)
-        and entry.number not in receipts
-        and now - (entry.state.modified_seconds or 0.0) < _LOST_SECONDS
+        for entry in (list_folder(folder, RECEIPTS) if expected else ())
+        if entry.name in expected and now - (entry.state.modified_seconds or 0.0) < _LOST_SECONDS
     ]
     return tuple(Working.read(storage.join(folder, RECEIPTS), names))
 

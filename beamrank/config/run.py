@@ -91,8 +91,8 @@ class JobConfig(Section):
     """
     kernel: Literal["auto", "torch", "compiled"] = "auto"
     """What computes attention on a CPU with `backend: torch`: `torch`, or the kernels that were
-    `compiled` at installation. `auto` uses compiled kernels where they are faster, but torch for
-    workers on other machines."""
+    `compiled` at installation. `auto` uses compiled kernels where they are faster, but torch where
+    workers are on other machines."""
     stall_minutes: Annotated[float, Field(gt=0)] = 30
     """A job is stopped if no shard makes progress for so many minutes."""
 
@@ -101,7 +101,8 @@ class RunInputConfig(InputConfig):
     """The inputs of the stages of a run."""
 
     max_text_bytes: Positive = 1 << 14
-    """The most bytes of a text for stages that read texts rather than tokens; longer texts are cut.
+    """The most bytes of a text for stages that read texts in place of tokens, such as `dense` and
+    `listwise`; longer texts are cut.
     """
 
 
@@ -120,7 +121,7 @@ class RunConfig(JobConfig):
     """Names of ir_measures or trec_eval. The first measure compares stages; with `[]` nothing is
     evaluated."""
     reuse: tuple[Path, ...] = ()
-    """Outputs of earlier runs. Their scores of the same inputs are reused."""
+    """Outputs of earlier runs, whose scores of the same inputs are reused."""
     run_formats: Annotated[tuple[Annotated[str, OneOf(RUN_FORMATS)], ...], Field(min_length=1)] = (
         "trec",
     )
@@ -130,8 +131,8 @@ class RunConfig(JobConfig):
     text, `parts` for Parquet.
     """
     shards: Positive | None = None
-    """How many shards the topics are divided into; by default one for every 16 topics. Above 4,096
-    shards they grow, to at most 160 topics each.
+    """How many shards the topics are divided into. By default a shard has 16 topics; beyond 4,096
+    shards it has more, up to 160.
     """
     on_missing_doc: Literal["error", "drop"] = "error"
     """What happens if a candidate's doc is not in the corpus; `drop` drops, counts and reports it.
@@ -141,10 +142,10 @@ class RunConfig(JobConfig):
     index: IndexConfig | None = None
     """The Lucene index."""
     cascade: Cascade = ()
-    """The stages after the first, in order, in place of `mono` and `duo`: `- mono: {checkpoint:
-    ..., name: large}`. The `name`, by default the kind, is the stage's folder, its run, its
-    `--stage`, and its address in `--set NAME.k=20`: at most 100 bytes, and no name that beamrank
-    uses in an output, such as `runs` or `report`.
+    """The stages after the first, in order, in place of `mono` and `duo`, such as `- mono:
+    {checkpoint: ..., name: large}`. The `name`, by default the kind, names the stage's folder and
+    run, and the stage in `--stage NAME` and `--set NAME.k=20`. It has at most 100 bytes. Names
+    that beamrank uses in an output, such as `runs` and `report`, are refused.
     """
     input: RunInputConfig = RunInputConfig()
     """How inputs of models are laid out, and how long texts are."""

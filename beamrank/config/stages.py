@@ -37,7 +37,7 @@ class SegmentsConfig(Section):
     pooling: SegmentPooling = "max"
     """How the segments' scores become the doc's; `first` scores only the first segment."""
     limit: Annotated[int, Field(ge=1, le=1000)] = 16
-    """How many segments of a doc are scored at most."""
+    """How many segments of a doc are scored, at most."""
 
     @model_validator(mode="after")
     def _check_stride(self) -> Self:
@@ -97,7 +97,7 @@ class StageConfig(Section):
 
     deepens: ClassVar[bool] = False
     k: Positive = 1000
-    """Candidates that it receives, at most."""
+    """How many candidates per query are scored, at most."""
 
     def check_input(self, name: str, layout: InputConfig) -> None:
         """Raises ValueError where the inputs of its model cannot be laid out so; `name` is the
@@ -115,7 +115,7 @@ class CombineConfig(Section):
     """How scores are mixed with those of the stage before."""
 
     source: Literal["before"] = Field("before", alias="with", exclude=True)
-    """The stage whose scores are mixed in."""
+    """The stage whose scores are mixed in: `before` is the previous stage."""
     weight: Annotated[float | str, BeforeValidator(_checked_weight)] = 0.7
     """The weight of the stage's own scores, from 0 to 1. `card` reads `beamrank.combine_weight`
     from the checkpoint's config.json.
@@ -302,7 +302,7 @@ class FirstStageConfig(StageConfig):
     """How many candidates per query the stage gives, at most."""
     exclude: PathOrSelf | None = None
     """Docs that are left out before `k` is counted: `self` (the doc with the query's own id), or a
-    file with a query_id and a doc_id a row (docs/reference/formats.md)."""
+    file whose rows each have a query_id and a doc_id (docs/reference/formats.md)."""
 
 
 class Bm25Config(FirstStageConfig):

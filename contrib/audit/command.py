@@ -117,7 +117,8 @@ def audit(
 
     Prints what differs, and a paragraph for a paper or a ticket. Where the same kind of machine
     stored a shard, scores must have the same bits, and otherwise the same ranks; exit code 1 if one
-    differs. Pairs of `beamrank score` have no ranks, and are refused there. Writes nothing.
+    differs. Pairs of `beamrank score` have no ranks, so they are refused on another kind of
+    machine. Writes nothing.
     """
     console, start = console_progress(verbose, quiet), time.monotonic()
     plan = read_plan(folder)

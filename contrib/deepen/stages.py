@@ -91,9 +91,9 @@ class DeeperConfig(StageConfig):
     deepens = True
 
     k: Positive = 1000
-    """Candidates of a topic that are scored at most, by the mono before it and by this stage."""
+    """How many candidates of a topic the mono before it and this stage score together, at most."""
     inferences: Positive
-    """The most inferences of the mono before it and of this stage together."""
+    """How many inferences the mono before it and this stage make together, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -158,8 +158,8 @@ def _speed() -> str:
         _, counts = score_texts(reranker.engine, reranker.tokenizer, reranker.limits, columns)
         rate, tokens = count / (time.monotonic() - start), counts.tokens / counts.inferences
     return (
-        f"embedded:mono scores {rate:.0f} pairs/s of {tokens:.0f} tokens; `beamrank plan` "
-        "measures other models"
+        f"embedded:mono scores {rate:.0f} pairs/s of {tokens:.0f} tokens; for other "
+        "models, `beamrank plan` tells the pace after a trial"
     )
 
 

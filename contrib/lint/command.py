@@ -49,7 +49,7 @@ def lint(
         str | None,
         option(
             "The docs that no ranking should hold: `self` (the doc with the query's own id: "
-            "ArguAna, Quora), or the pairs in FILE, a query_id and a doc_id a row.",
+            "ArguAna, Quora), or the docs in FILE, whose rows each have a query_id and a doc_id.",
             metavar="self|FILE",
         ),
     ] = None,

@@ -56,9 +56,9 @@ class ListwiseConfig(StageConfig):
     k: Positive = 20
     """How many candidates per query are ordered, at most."""
     window: Annotated[int, Field(ge=2, le=1000)] = 20
-    """How many docs a request has, at most."""
+    """How many docs are in a request, at most."""
     stride: Positive = 10
-    """By how many docs each window of `sliding` is above the window before."""
+    """How many docs nearer to the front each window of `sliding` begins than the one before it."""
     order: Literal["sliding", "blocks"] = "sliding"
     """Which windows are asked for. `sliding` goes from the end to the front, one window after
     another. `blocks` shows each pair of groups of `window` / 2 docs once, side by side, and adds
@@ -73,17 +73,19 @@ class ListwiseConfig(StageConfig):
     folder or its URL.
     """
     answer: Literal["text", "logits"] = "text"
-    """How a checkpoint answers: it writes the order as `text`, or the `logits` of identifiers as
-    its first token give the order.
+    """How a checkpoint answers. With `text` it writes the order; with `logits` the order is that of
+    the identifiers' logits at its first token.
     """
     key: KeyConfig | None = None
     """Where the server's key is; only for https, or for this machine."""
     template: TemplateConfig | None = None
     """A file with the prompt; by default RankZephyr's."""
     identity: str = ""
-    """What else decides answers, such as the server's version. Another text makes another stage."""
+    """What else decides answers, such as the server's version. After a change of this text, the
+    stage is repeated.
+    """
     doc_words: Positive = 300
-    """How many words of a doc a request has, at most, after `input.max_text_bytes`."""
+    """How many words of a doc are in a request, at most, after `input.max_text_bytes`."""
     max_answer_tokens: Positive = 300
     """How many tokens an answer has, at most."""
     requests_at_once: _AtOnce = 8
@@ -93,11 +95,11 @@ class ListwiseConfig(StageConfig):
     timeout_seconds: _Seconds = 120.0
     """How long a process waits for an answer."""
     max_requests: Positive | None = None
-    """How many requests a run sends, at most, after reuse. A server elsewhere needs this key, or a
-    `yes`.
+    """How many requests a run sends, at most, after reuse. If the server is not on this machine,
+    give this key or confirm the run at a terminal.
     """
     max_unparsed: _Share = 0.05
-    """The most windows whose answers name no doc, as a share."""
+    """Which share of the windows may have answers that name no doc, at most."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

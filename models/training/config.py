@@ -63,14 +63,14 @@ class DataConfig(Section):
     qrels: QrelsConfig | None = None
     """The positives."""
     run: Path | None = None
-    """A TREC or MS MARCO run with the candidates."""
+    """A TREC or MS MARCO run of the topics. Its docs that are not positives are the negatives."""
     teacher: Path | None = None
     """A TREC run with a teacher's scores of the docs, for the objectives that distil."""
     min_relevance: Positive = 1
     """Judged docs with at least this relevance are positives."""
     max_bad_rows: Annotated[int, Field(ge=0)] = 100
-    """More broken corpus rows than this are an error, and so are more triples with an id that has
-    no text, or more broken rows among 1,000 of triples."""
+    """How many broken rows of the corpus, how many triples with an id that has no text, and how
+    many broken rows among 1,000 of triples may be skipped. More are an error."""
 
     @model_validator(mode="after")
     def _check_source(self) -> Self:

@@ -73,7 +73,7 @@ Exclude = Annotated[
     str | None,
     option(
         "Leave docs out of the rankings: `self` (the doc with the query's own id: ArguAna, "
-        "Quora), or the pairs in FILE, a query_id and a doc_id a row.",
+        "Quora), or the docs in FILE, whose rows each have a query_id and a doc_id.",
         metavar="self|FILE",
     ),
 ]

@@ -150,7 +150,7 @@ def estimate(config: RunConfig) -> Estimate:
     plan, notes = planned(config)
     stages = open_stages(plan.stages)
     if not stages[0].is_ready:
-        notes.append("the index is not built yet, so it is unknown which shards must be done again")
+        notes.append("the index is not built yet, so it is unknown which shards are finished")
     with errors_as(PreflightError, config.output):
         has_plan = CURRENT in storage.sizes_bytes(config.output)
     # The digests of millions of topics take a minute.

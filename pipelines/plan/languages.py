@@ -48,23 +48,35 @@ def main_script(texts: Iterable[str]) -> str:
 
 
 def language_notes(config: RunConfig, units: Sequence[CorpusUnit]) -> Iterator[str]:
-    """Notes on an analyzer and on models that are for another language than the corpus."""
-    script, language = _LATIN, "en" if config.index is None else config.index.language
-    # A file that cannot be read is an error once it is used.
-    with suppress(DataError):
-        batch = next(read_unit(units[0], batch_docs=_DOCS), None)
-        script = _LATIN if batch is None else main_script(batch.texts) or _LATIN
-    if config.index is not None and language == "en" and script != _LATIN:
+    """Notes on an analyzer and on models that are for another language than the corpus. Reads its
+    first docs where the configuration has such an analyzer or model.
+    """
+    language = "en" if config.index is None else config.index.language
+    analyzed = config.index is not None and language == "en"
+    embedded = {
+        stage.name: checkpoint
+        for stage in config.cascade
+        if (checkpoint := str(getattr(stage.section, "checkpoint", ""))).startswith(EMBEDDED)
+    }
+    script = _script_of(units) if analyzed or embedded else _LATIN
+    if analyzed and script != _LATIN:
         yield (
             f"most letters of the first docs are {script.title()}, and `index.language` is en: its "
             f"analyzer cuts such words wrongly. Set {_LANGUAGES.get(script, 'pretokenized')}"
         )
-    for stage in (
-        config.cascade if script != _LATIN or language not in ("en", "pretokenized") else ()
-    ):
-        checkpoint = str(getattr(stage.section, "checkpoint", ""))
-        if checkpoint.startswith(EMBEDDED):
-            yield (
-                f"{stage.name} has {checkpoint}, which knows English alone: give a multilingual "
-                "checkpoint (docs/reference/checkpoints.md#other-languages)"
-            )
+    if script == _LATIN and language in ("en", "pretokenized"):
+        return
+    for name, checkpoint in embedded.items():
+        yield (
+            f"{name} has {checkpoint}, which knows English alone: give a multilingual checkpoint "
+            "(docs/reference/checkpoints.md#other-languages)"
+        )
+
+
+def _script_of(units: Sequence[CorpusUnit]) -> str:
+    """The main script of the first docs; Latin where they have no letters."""
+    # A file that cannot be read is an error once it is used.
+    with suppress(DataError):
+        batch = next(read_unit(units[0], batch_docs=_DOCS), None)
+        return (main_script(batch.texts) if batch else "") or _LATIN
+    return _LATIN

@@ -11,7 +11,7 @@ from tests.protocol.scenarios import SCENARIOS
 from tests.protocol.simulation import drawn, explain, simulate
 
 FIRST = int(os.environ.get("BEAMRANK_FIRST_SCHEDULE", "0"))
-SEEDS = int(os.environ.get("BEAMRANK_SCHEDULES", "20"))
+SEEDS = int(os.environ.get("BEAMRANK_SCHEDULES", "63"))
 
 
 @pytest.mark.timeout(7200)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from beamrank.commit.listing import RECEIPTS, WORKING
 from beamrank.commit.plan import Plan
 from beamrank.commit.scans import ScanReport
 from beamrank.commit.shards import cut_shards
@@ -20,6 +21,7 @@ from beamrank.commit.status import (
     run_eta_seconds,
     shard_attempts,
 )
+from beamrank.commit.working import Working
 from beamrank.records import Topic
 from beamrank.storage import files as storage
 from tests.support.outputs import (
@@ -87,6 +89,19 @@ def test_shard_that_an_earlier_plan_left_open_is_not_left_open(plan: Plan) -> No
     assert _mono(plan).left_open == ()
     folder.leave_open(2, digests[2], "of this plan")
     assert [(left.shard, left.reason) for left in _mono(plan).left_open] == [(2, "of this plan")]
+
+
+def test_shard_that_an_earlier_plan_works_at_is_not_at_work(plan: Plan) -> None:
+    manifest = plan.seal("retrieve")
+    assert manifest is not None
+    digests = plan.shard_digests(plan.stage("mono"), [manifest])
+    receipts = Path(plan.folder("mono").url, RECEIPTS)
+    receipts.mkdir(parents=True, exist_ok=True)
+    for shard, digest in ((1, "0" * 64), (2, digests[2])):
+        content = Working(shard, 3, 9).to_json()
+        Path(receipts, WORKING.name(digest, shard)).write_bytes(content)
+    status = next(one for one in read_status(plan) if one.stage == "mono")
+    assert status.at_work == (Working(2, 3, 9),)
 
 
 @pytest.mark.parametrize(

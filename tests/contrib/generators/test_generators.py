@@ -155,10 +155,7 @@ def test_tokenizer_without_the_answers_is_refused(tmp_path):
 
 
 def test_prompt_that_leaves_a_doc_no_token_is_refused(tmp_path):
-    with pytest.raises(
-        ConfigError,
-        match=r"leave a doc no token beside a long query and the .* tokens of the model's",
-    ):
+    with pytest.raises(ConfigError, match="long query"):
         _reranker(save_generator(tmp_path, "Qwen3"), "Qwen3", max_query_length=16, max_length=64)
 
 

@@ -158,9 +158,7 @@ def test_doc_id_of_a_foreign_index_is_checked(tmp_path):
         [pa.array(each, field.type) for each, field in zip(columns, CANDIDATES, strict=True)],
         CANDIDATES,
     )
-    with pytest.raises(
-        DataError, match=r"candidate of query 'q2' has the id 'a\\xa0b', which holds white space"
-    ):
+    with pytest.raises(DataError, match=r"'q2' .*'a\\xa0b'"):
         GivenRun(run_digest="", k=3, url="").computed(SHARDS[0].topics, found)
 
 
@@ -170,7 +168,7 @@ def test_run_that_changed_after_its_digest_commits_nothing(tmp_path):
     assert isinstance(stage.url, str)
     whole = Path(stage.url).read_bytes()
     Path(stage.url).write_text("q1 Q0 b 1 2.0 t\n")
-    with pytest.raises(DataError, match=r"given\.run changed after its digest was taken"):
+    with pytest.raises(DataError, match=r"given\.run changed"):
         execution.run()
     assert not (tmp_path / "rank").exists()
     Path(stage.url).write_bytes(whole)

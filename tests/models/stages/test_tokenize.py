@@ -149,7 +149,7 @@ def test_corpus_changed_while_reading_is_an_error(scanned):
     tokens = scanned.scan.scan(0)
     assert next(tokens)
     _change(scanned)
-    with pytest.raises(DataError, match="changed after its digest was taken"):
+    with pytest.raises(DataError, match="changed after"):
         list(tokens)
     assert read_scans(scanned.folder.url, scanned.corpus_digest).docs == 0
 
@@ -173,11 +173,8 @@ def test_missing_docs_are_explained_by_bad_rows(scanned):
     retrieve = StageFolder(str(Path(scanned.folder.url).parent / "retrieve"))
     part = InputPart(retrieve, retrieve.commit(0, "0" * 64, candidates, seconds=0, counts={}))
     task = ShardTask(scanned.folder, 0, "1" * 64, (Topic("q1", "passage"),), (part,))
-    with pytest.raises(DataError, match="Check that the corpus is the one that the index"):
+    with pytest.raises(DataError, match="the index"):
         scanned.scan.gather(task, [])
     scanned.all()
-    with pytest.raises(
-        DataError,
-        match=r"'d40' of query_id 'q1'\).*could not be read: 2 \(first: .*corpus\.tsv at byte",
-    ):
+    with pytest.raises(DataError, match=r"'d40' of query_id 'q1'\).*: 2 .*corpus\.tsv at byte"):
         scanned.scan.gather(task, [])

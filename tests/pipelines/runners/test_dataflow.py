@@ -382,7 +382,7 @@ def test_dataflow_cancels_a_job_whose_result_is_refused(service, remote_config, 
 @pytest.mark.slow
 def test_dataflow_job_without_receipts_is_an_error(service: Service, remote_config: Path) -> None:
     launcher, _ = _launcher(remote_config, service)
-    with pytest.raises(BeamrankError, match=r"ended with .* missing"):
+    with pytest.raises(BeamrankError, match="missing"):
         launcher.run()
 
 

@@ -86,10 +86,8 @@ def s3(
         address: where it listens.
         around: one of `careless_stores`, which is put before it.
     """
-    moto = pytest.importorskip(
-        "moto.server", reason="the S3 store is moto's: pip install 'beamrank[dev]'"
-    )
-    pytest.importorskip("s3fs", reason="s3:// is read by s3fs: pip install 'beamrank[s3]'")
+    moto = pytest.importorskip("moto.server", reason="the S3 store is moto's: pip install '.[dev]'")
+    pytest.importorskip("s3fs", reason="s3:// is read by s3fs: pip install '.[s3]'")
     from werkzeug.serving import make_server
 
     requests: list[str] = []
@@ -122,7 +120,7 @@ def gcs(heeds_conditions: bool = True) -> Iterator[Store]:
     """
     emulator: Any = pytest.importorskip(
         "gcp_storage_emulator.server",
-        reason="the GCS store is gcp-storage-emulator: pip install 'beamrank[dev]'",
+        reason="the GCS store is gcp-storage-emulator: pip install '.[dev]'",
     )
     from gcp_storage_emulator.handlers.buckets import create_bucket
     from gcp_storage_emulator.storage import Storage
@@ -216,7 +214,7 @@ def fake_gcs_server() -> Iterator[Store]:
 def azure() -> Iterator[Store]:
     """Azure's own emulator, Azurite."""
     blobs: Any = pytest.importorskip(
-        "azure.storage.blob", reason="az:// is read by adlfs: pip install 'beamrank[azure]'"
+        "azure.storage.blob", reason="az:// is read by adlfs: pip install '.[azure]'"
     )
     program, port = str(environments.azurite()), _free_port()
     endpoint = f"http://127.0.0.1:{port}/tests"
