@@ -159,13 +159,13 @@ def test_sections_are_in_the_order_in_which_they_are_read(written, report, tmp_p
         "Inputs, machines and settings",
     ]
     page = (written / "report.html").read_text()
-    assert re.findall(r"<h2[^>]*>([^<]*)<", page) == titles
-    *others, last = [page.index(f">{title}</h2>") for title in titles]
-    assert page.rindex("<figure>") < others[1]
-    assert page.index("<table>") > others[1]
+    assert re.findall(r"<h2[^>]*>([^<]*)<", page)[-6:] == titles
+    pictures, measures, *_, last = [page.index(f">{title}</h2>") for title in titles]
+    assert pictures < page.index("<figure>") < page.rindex("<figure>") < measures
     assert page.index(report.executed.plan.output) > last
-    unfinished = report_part(_gather(ScoredOutput(tmp_path).run(2)))
-    assert next(iter(unfinished.sections)) == "Notes"
+    unfinished = _gather(ScoredOutput(tmp_path).run(2))
+    first = next(iter(report_part(unfinished).sections.values()))
+    assert {*unfinished.missing} <= {getattr(block, "text", None) for block in first}
 
 
 def test_title_has_the_end_of_the_path_and_the_inputs_all_of_it(written, output):
@@ -383,8 +383,9 @@ def test_section_of_a_package_is_on_the_page_and_brings_options(report, tmp_path
         each.name for section in sections for each in options_of(section.blocks)
     }
     part = report_part(report, {"words": "others", "paths": ["a"]})
-    assert list(part.sections)[::5] == ["Leading", "Largest rank changes"]
-    assert list(part.sections)[-2:] == ["Ours", "Inputs, machines and settings"]
+    titles = list(part.sections)
+    assert titles[titles.index("Pictures") - 1] == "Leading"
+    assert titles[-2:] == ["Ours", "Inputs, machines and settings"]
     write_report(str(tmp_path), [part])
     page = (tmp_path / "report.html").read_text()
     assert re.search(r">Ours</h2>\s*<p>9 &amp; others of 1</p>", page)
