@@ -1,5 +1,5 @@
-"""The sections of a report that are ours: what ran and changed, measures, curves, queries, scores,
-machines, keys.
+"""The sections of a report that are ours: the answer, what ran, measures, curves, queries, rank
+changes, scores, machines and keys.
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from typing import Any
 from beamrank.commit.receipts import read_machine
 from beamrank.commit.status import total_counts
 from beamrank.evaluation.compare import tested_columns
-from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, Cell, Column, Table
+from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, P_VALUE, Cell, Column, Table
 from beamrank.formats.files import shown_paths
 from beamrank.machine import Machine
 from beamrank.ranking.variants import Opponent
@@ -26,6 +26,7 @@ from beamrank.report.blocks import (
 from beamrank.report.pictures import depth_curve, difference_bars, pair_curves, score_histogram
 from beamrank.report.report import Report, Tested
 from beamrank.report.runs import CandidateView, PlanRuns, RankChange, shown_views
+from beamrank.report.stage_rows import StageRow, answer_words
 
 _ONE_DIGIT = ",.1f"
 _PASSAGES = 3
@@ -35,12 +36,46 @@ _CAPTIONS = {
 }
 
 
+def answer(report: Report) -> Sequence[Block]:
+    """Whether the stages are worth their cost: a sentence, a row for each, warnings, and what is
+    missing.
+    """
+    rows = list(map(_answer, report.stages))
+    warnings = [f"Warning: {warning.text}." for warning in report.warnings]
+    lines = [*(warnings or ["No warnings."]), *report.executed.notes, *report.missing]
+    table = Table([*rows[0]] if rows else [], [[*row.values()] for row in rows])
+    return [
+        Paragraph(f"{answer_words(report.stages)}{report.trial}."),
+        *([TableBlock("What each stage adds and costs", table, exported=True)] if rows else []),
+        *map(Paragraph, lines),
+    ]
+
+
+def _answer(row: StageRow) -> dict[Column, Cell]:
+    cells: dict[Column, Cell] = {Column("run"): row.run}
+    if row.measure is not None:
+        before, first = row.than_before, row.than_first
+        cells |= {
+            Column(row.measure, MEAN): row.mean,
+            Column("than the stage before (95 %)"): before and before.interval,
+            Column("p", P_VALUE): before and before.p_value,
+            Column("topics better, equal, worse"): before and before.topics,
+            Column("than the first stage (95 %)"): first and first.interval,
+            Column("p, first stage", P_VALUE): first and first.p_value,
+        }
+    return cells | {
+        Column("topics in another order", COUNT): row.reordered if row.before else None,
+        Column("inferences", COUNT): row.inferences,
+        Column("worker seconds", _ONE_DIGIT): row.seconds,
+        Column("cut docs of the first ten", ".1%"): row.cut_share,
+    }
+
+
 def what_ran(report: Report) -> Sequence[Block]:
-    """The missing parts, the inputs and the stages."""
+    """The inputs and the stages."""
     run = report.executed
     inputs = Table([Column("input"), Column("value")], list(_inputs(report, run)))
     return [
-        *map(Paragraph, (*run.notes, *report.missing)),
         TableBlock("Inputs", inputs),
         TableBlock("Stages: cost and losses, from receipts", _stages(run), exported=True),
         *(
