@@ -41,13 +41,13 @@ def answer(report: Report) -> Sequence[Block]:
     missing.
     """
     rows = list(map(_answer, report.stages))
-    warnings = [f"Warning: {warning.text}." for warning in report.warnings]
-    lines = [*(warnings or ["No warnings."]), *report.executed.notes, *report.missing]
-    table = Table([*rows[0]] if rows else [], [[*row.values()] for row in rows])
+    table = Table(list(dict(rows[0] if rows else {})), [list(row.values()) for row in rows])
+    warnings = [f"Warning: {warning.text}." for warning in report.warnings] or ["No warnings."]
+    caption = "What each stage adds and costs: differences with 95 % intervals, p corrected (Holm)"
     return [
         Paragraph(f"{answer_words(report.stages)}{report.trial}."),
-        *([TableBlock("What each stage adds and costs", table, exported=True)] if rows else []),
-        *map(Paragraph, lines),
+        TableBlock(caption, table, exported=True),
+        *map(Paragraph, (*warnings, *report.executed.notes, *report.missing)),
     ]
 
 
@@ -57,10 +57,10 @@ def _answer(row: StageRow) -> dict[Column, Cell]:
         before, first = row.than_before, row.than_first
         cells |= {
             Column(row.measure, MEAN): row.mean,
-            Column("than the stage before (95 %)"): before and before.interval,
+            Column("from the stage before"): before and before.interval,
             Column("p", P_VALUE): before and before.p_value,
             Column("topics better, equal, worse"): before and before.topics,
-            Column("than the first stage (95 %)"): first and first.interval,
+            Column("from the first stage"): first and first.interval,
             Column("p, first stage", P_VALUE): first and first.p_value,
         }
     return cells | {

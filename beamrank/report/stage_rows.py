@@ -75,22 +75,28 @@ class StageRow:
         """The share of the first docs that are cut."""
         return self.cut_docs / self.first_docs if self.first_docs else None
 
-    def count(self, before: Ranking | None, after: Ranking, judged: Mapping[str, int]) -> None:
-        """Takes a topic with two docs or more that the stage scored."""
+    def count(
+        self,
+        before: Ranking | None,
+        after: Ranking,
+        judged: Mapping[str, int],
+        is_cut: Mapping[str, bool],
+    ) -> None:
+        """Takes the rankings of a topic, its judgments, and which docs are cut, where known."""
+        scored = after.doc_ids[: after.scored]
+        known = [is_cut[doc_id] for doc_id in scored[:_FIRST_DOCS] if doc_id in is_cut]
+        self.first_docs += len(known)
+        self.cut_docs += sum(known)
+        if len(scored) < 2:
+            return
         self.topics += 1
         self.one_score += len(set(after.own_scores.tolist())) == 1
         if before is not None:
             self.reordered += tuple(remaining(before, after)[1]) != after.doc_ids
-        relevant = [judged.get(doc_id, 0) > 0 for doc_id in after.doc_ids[: after.scored]]
+        relevant = [judged.get(doc_id, 0) > 0 for doc_id in scored]
         if any(relevant) and not all(relevant):
             self.judged += 1
-            self.reversed += bool(np.flatnonzero(relevant).mean() > (after.scored - 1) / 2)
-
-    def count_cut(self, ranking: Ranking, is_cut: Mapping[str, bool]) -> None:
-        """Takes which docs of a topic are cut."""
-        first = ranking.doc_ids[: min(ranking.scored, _FIRST_DOCS)]
-        self.first_docs += len(first)
-        self.cut_docs += sum(is_cut[doc_id] for doc_id in first)
+            self.reversed += bool(np.flatnonzero(relevant).mean() > (len(scored) - 1) / 2)
 
 
 class StageReader:
@@ -104,35 +110,28 @@ class StageReader:
         most_topics: float = math.inf,
     ) -> None:
         """Takes the stages, in order, the judgments, and how many topics suffice."""
-        runs = [str(stage.run_name) for stage in stages]
         self._plan, self._relevance, self._most_topics = plan, relevance, most_topics
-        self._rows = [
-            (
-                stage,
-                StageRow(
-                    stage.name, run, before, "checkpoint_digest" in plan.stage(stage.name).keys
-                ),
-            )
-            for stage, run, before in zip(stages, runs, [None, *runs], strict=False)
-        ]
+        self._stages, self._rows = stages, list[StageRow]()
+        before = None
+        for stage in stages:
+            run, keys = str(stage.run_name), plan.stage(stage.name).keys
+            self._rows.append(StageRow(stage.name, run, before, "checkpoint_digest" in keys))
+            before = run
 
     def add(self, parts: ShardParts) -> None:
         """Takes a shard."""
-        for stage, row in self._rows:
-            if row.topics >= self._most_topics:
-                continue
-            rankings, before = parts.rankings(stage.name), parts.before(stage.name) or {}
-            # Runs can be written without what was stored of docs.
-            with suppress(ReceiptError):
-                if stage.tokens and row.topics < SAMPLE_TOPICS:
-                    lengths = parts.part(stage.tokens, LENGTHS)
-                    for query_id, is_cut in cut_docs(self._plan, stage, lengths).items():
-                        if query_id in rankings:
-                            row.count_cut(rankings[query_id], is_cut)
-            for query_id, ranking in rankings.items():
-                if ranking.scored > 1:
-                    judged = self._relevance.get(query_id, {})
-                    row.count(before.get(query_id), ranking, judged)
+        for stage, row in zip(self._stages, self._rows, strict=True):
+            if row.topics < self._most_topics:
+                cut: dict[str, dict[str, bool]] = {}
+                # Runs can be written without what was stored of docs.
+                with suppress(ReceiptError):
+                    if stage.tokens and row.topics < SAMPLE_TOPICS:
+                        lengths = parts.part(stage.tokens, LENGTHS)
+                        cut = cut_docs(self._plan, stage, lengths)
+                before = parts.before(stage.name) or {}
+                for query_id, ranking in parts.rankings(stage.name).items():
+                    of_query = (of.get(query_id, {}) for of in (self._relevance, cut))
+                    row.count(before.get(query_id), ranking, *of_query)
 
     def rows(
         self, statuses: Sequence[StageStatus], evaluations: Mapping[str, Evaluation]
@@ -140,7 +139,7 @@ class StageReader:
         """A row for each stage, given the status of every stage of the plan, and the measures of
         each run; none without qrels.
         """
-        rows = [row for _, row in self._rows]
+        rows = self._rows
         for row, (_, status, seconds) in zip(rows, stage_costs(self._plan, statuses), strict=False):
             row.inferences, row.seconds = status.inferences, seconds
         runs = [evaluations[row.run] for row in rows if evaluations]
@@ -149,10 +148,10 @@ class StageReader:
             values = [run.per_query.of(measure) for run in runs]
             than_before = compare_all(values[1:], values)
             than_first = compare_all(values[1:], values[:1] * len(values))
-            compared = zip([None, *than_before], [None, *than_first], strict=True)
-            for row, run, comparisons in zip(rows, runs, compared, strict=True):
+            for row, run in zip(rows, runs, strict=True):
                 row.measure, row.mean = measure, run.means[measure]
-                row.than_before, row.than_first = comparisons
+            for row, *compared in zip(rows[1:], than_before, than_first, strict=True):
+                row.than_before, row.than_first = compared
         return rows
 
 
@@ -180,8 +179,9 @@ def answer_words(rows: Sequence[StageRow]) -> str:
         changed = f"the order of {last.reordered:,} of {last.topics:,} topics"
         return f"{last.run} changes {changed}, for better or worse (no judgments); {cost}"
     compared = {rows[0].run: last.than_first, last.before: last.than_before}
-    verdicts = [f"{_verdict(one)} {run}" for run, one in compared.items()]
-    return f"By {last.measure}, {last.run} is {' and '.join(verdicts)}; {cost}"
+    verdicts = [f"{_verdict(one)} {run} ({one.baseline:.4f})" for run, one in compared.items()]
+    words = " and ".join(verdicts)
+    return f"By {last.measure}, {last.run} ({last.than_first.mean:.4f}) is {words}; {cost}"
 
 
 def _verdict(compared: Comparison) -> str:

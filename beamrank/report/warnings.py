@@ -85,8 +85,8 @@ def _reversed(row: StageRow) -> str:
 def _cut(row: StageRow) -> str:
     return (
         f"{row.run} reads only the beginning of {row.cut_docs:,} of the {row.first_docs:,} docs "
-        "that it places among the first ten. Raise `input.max_length`, or `input.max_text_bytes` "
-        'of a stage that reads texts: docs/reference/model-inputs.md, "Long docs"'
+        "that it places among the first ten. Raise `input.max_length` (`input.max_text_bytes` if "
+        'it reads texts): docs/reference/model-inputs.md, "Long docs"'
     )
 
 

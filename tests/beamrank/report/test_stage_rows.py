@@ -183,7 +183,7 @@ def test_answer_is_first_and_has_a_row_for_each_stage(report: Report) -> None:
     found = report.stages[2]
     assert found.than_before is not None
     assert cells["p"] == found.than_before.p_value
-    assert cells["than the stage before (95 %)"].startswith(f"{found.than_before.difference:+.4f}")
+    assert cells["from the stage before"].startswith(f"{found.than_before.difference:+.4f} (")
     topics = found.than_before.better, found.than_before.equal, found.than_before.worse
     assert cells["topics better, equal, worse"] == ", ".join(map(str, topics))
     assert cells["inferences"] == 10 * len(report.executed.plan.shards)
@@ -206,6 +206,6 @@ def test_sentence_says_whether_the_last_stage_pays(
         than_first=compared,
     )
     words = answer_words([first, last])
-    assert f"duo-sum is {verdict}" in words
+    assert words.startswith(f"By RR@10, duo-sum (0.5500) is {verdict}")
     assert words.endswith("it cost 1,234 inferences and 5.2 worker seconds")
     assert "fewer than two" in answer_words([first])

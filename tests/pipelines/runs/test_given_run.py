@@ -88,7 +88,7 @@ def test_run_warns_about_a_worse_model(tmp_path: Path, mono_checkpoint) -> None:
         {query_id: ids[-1] for query_id, ids in ranked.items()}, ["recip_rank", "P_8"]
     )
     measured = _run(collection, "--stage", "runs")
-    assert "By RR, mono is worse than candidates; it cost " in measured.stderr
+    assert "By RR, mono (0.1250) is worse than candidates (" in measured.stderr
     warnings = [line for line in measured.stderr.splitlines() if line.startswith("warning: ")]
     below, backwards = warnings
     assert "mono is below candidates: RR 0.1250 after " in below
