@@ -93,7 +93,7 @@ class StageRow:
         self.one_score += len(set(after.own_scores.tolist())) == 1
         if before is not None:
             self.reordered += tuple(remaining(before, after)[1]) != after.doc_ids
-        relevant = [judged.get(doc_id, 0) > 0 for doc_id in scored]
+        relevant = [judged.get(doc_id, 0) > 0 for doc_id in scored if judged]
         if any(relevant) and not all(relevant):
             self.judged += 1
             self.reversed += bool(np.flatnonzero(relevant).mean() > (len(scored) - 1) / 2)
