@@ -121,8 +121,10 @@ class Curves:
         """The gain of a stage; None where its curve lacks its `k`, or lower depths of two docs or
         more.
         """
-        variants, evaluator, places = self._curves.get(stage, (None, None, {}))
-        k = variants.k if variants else 0
+        if stage not in self._curves or measure is None:
+            return None
+        variants, evaluator, places = self._curves[stage]
+        k = variants.k
         lower = [depth for depth in places if _FEWEST_DOCS <= depth < k]
         if not lower or k not in places or measure not in evaluator.means():
             return None

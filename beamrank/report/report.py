@@ -240,8 +240,8 @@ def gather(runs: PlanRuns, settings: ReportSettings) -> Report:
     reader = StageReader(plan, runs.finished, report.relevance)
     report = _read(report, runs, of_docs, evaluators, curves, reader)
     stages = reader.rows(runs.statuses, report.evaluations)
-    for row in stages if curves else ():
-        row.gain = curves.gain(row.stage, row.measure)
+    for row in stages:
+        row.gain = curves.gain(row.stage, row.measure) if curves else None
     report = replace(report, stages=stages, curves=curves.found() if curves else {})
     if not settings.texts:
         return report

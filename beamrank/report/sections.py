@@ -10,6 +10,7 @@ from typing import Any
 from beamrank.commit.receipts import read_machine
 from beamrank.commit.status import total_counts
 from beamrank.evaluation.compare import tested_columns
+from beamrank.evaluation.significance import Comparison
 from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, P_VALUE, Cell, Column, Table
 from beamrank.formats.files import shown_paths
 from beamrank.machine import Machine
@@ -30,6 +31,12 @@ from beamrank.report.stage_rows import StageRow, answer_words
 
 _ONE_DIGIT = ",.1f"
 _PASSAGES = 3
+_FROM_BEFORE = (
+    Column("from the stage before"),
+    Column("p", P_VALUE),
+    Column("topics better, equal, worse"),
+)
+_FROM_FIRST = (Column("from the first stage"), Column("p, first stage", P_VALUE))
 _CAPTIONS = {
     2: "{measure} against k0, the candidates that {stage} scores",
     3: "{measure} against the pairs that {stage} is asked for k1 candidates; k1 = 0 is {before}",
@@ -54,21 +61,19 @@ def answer(report: Report) -> Sequence[Block]:
 def _answer(row: StageRow) -> dict[Column, Cell]:
     cells: dict[Column, Cell] = {Column("run"): row.run}
     if row.measure is not None:
-        before, first = row.than_before, row.than_first
-        cells |= {
-            Column(row.measure, MEAN): row.mean,
-            Column("from the stage before"): before and before.interval,
-            Column("p", P_VALUE): before and before.p_value,
-            Column("topics better, equal, worse"): before and before.topics,
-            Column("from the first stage"): first and first.interval,
-            Column("p, first stage", P_VALUE): first and first.p_value,
-        }
+        cells[Column(row.measure, MEAN)] = row.mean
+        cells |= dict(zip(_FROM_BEFORE, _compared(row.than_before), strict=True))
+        cells |= dict(zip(_FROM_FIRST, _compared(row.than_first), strict=False))
     return cells | {
         Column("topics in another order", COUNT): row.reordered if row.before else None,
         Column("inferences", COUNT): row.inferences,
         Column("worker seconds", _ONE_DIGIT): row.seconds,
         Column("cut docs of the first ten", ".1%"): row.cut_share,
     }
+
+
+def _compared(one: Comparison | None) -> Sequence[Cell]:
+    return [None] * 3 if one is None else [one.interval, one.p_value, one.topics]
 
 
 def what_ran(report: Report) -> Sequence[Block]:

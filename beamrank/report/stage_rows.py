@@ -130,8 +130,8 @@ class StageReader:
                         cut = cut_docs(self._plan, stage, lengths)
                 before = parts.before(stage.name) or {}
                 for query_id, ranking in parts.rankings(stage.name).items():
-                    of_query = (of.get(query_id, {}) for of in (self._relevance, cut))
-                    row.count(before.get(query_id), ranking, *of_query)
+                    judged, is_cut = self._relevance.get(query_id, {}), cut.get(query_id, {})
+                    row.count(before.get(query_id), ranking, judged, is_cut)
 
     def rows(
         self, statuses: Sequence[StageStatus], evaluations: Mapping[str, Evaluation]

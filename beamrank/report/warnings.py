@@ -116,6 +116,6 @@ CHECKS = {
         _reversed,
     ),
     "cut": Check(lambda row: row.cut_share, gt, 0.1, _cut),
-    "deep": Check(lambda row: row.gain and row.gain.low, gt, 0.0, _deep),
+    "deep": Check(lambda row: row.gain.low if row.gain else None, gt, 0.0, _deep),
 }
 """By name; docs/guide/report.md has a line for each."""

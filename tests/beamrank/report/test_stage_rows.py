@@ -29,7 +29,8 @@ def _gather(output: ScoredOutput) -> Report:
 
 def _rankings(output: ScoredOutput, stage: str, k: int | None = None) -> dict[str, Ranking]:
     """After a stage, as if it had scored only k docs."""
-    runs, found = output.runs(), {}
+    runs = output.runs()
+    found: dict[str, Ranking] = {}
     (ranker,) = (each for each in runs.stages if each.name == stage)
     for parts in runs.shards():
         found |= parts.rank(ranker, k)
@@ -156,7 +157,7 @@ def test_reversed_scores_are_warned_of(tmp_path: Any) -> None:
     assert ("mono", "below") in found
     mono = report.stages[1]
     assert mono.than_before is not None
-    assert found["mono", "below"].value == mono.than_before.p_value < 0.05
+    assert found["mono", "below"].value == mono.than_before.p_value
     blocks = report_part(report).sections["The answer"]
     assert f"Warning: {found['mono', 'below'].text}." in [
         getattr(block, "text", None) for block in blocks
