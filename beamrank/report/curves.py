@@ -50,10 +50,6 @@ class Gain:
     low: float
     high: float
 
-    def __str__(self) -> str:
-        interval = f"{self.difference:+.4f} ({self.low:+.4f} to {self.high:+.4f})"
-        return f"{interval} with k = {self.best_k:,} in place of {self.k:,}"
-
 
 class Curves:
     """The curves of a run's stages; shards arrive one by one."""

@@ -65,7 +65,7 @@ def _answer(row: StageRow) -> dict[Column, Cell]:
         cells |= dict(zip(_FROM_BEFORE, _compared(row.than_before), strict=True))
         cells |= dict(zip(_FROM_FIRST, _compared(row.than_first), strict=False))
     return cells | {
-        Column("topics in another order", COUNT): row.reordered if row.before else None,
+        Column("topics in another order", ".1%"): row.reordered_share,
         Column("inferences", COUNT): row.inferences,
         Column("worker seconds", _ONE_DIGIT): row.seconds,
         Column("cut docs of the first ten", ".1%"): row.cut_share,

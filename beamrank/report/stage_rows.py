@@ -2,7 +2,6 @@
 from stored scores and receipts.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,8 +20,8 @@ from beamrank.ranking.variants import remaining
 from beamrank.report.curves import Gain
 from beamrank.report.runs import LENGTHS, cut_docs
 
-SAMPLE_TOPICS = 1_000
-"""Of how many topics the lengths of docs are read; topics are in shards at random."""
+# Topics are in shards at random, and so many say enough.
+_TOPICS = 1_000
 _FIRST_DOCS = 10
 
 
@@ -33,14 +32,15 @@ class StageRow:
     Attributes:
         run, before: the name of its run, and of the run before it, which the first stage lacks.
         has_checkpoint: whether a checkpoint decides its scores.
-        topics: how many topics have two docs or more that it scored.
+        topics: how many topics have two docs or more that it scored; after the first 1,000, none
+            are counted.
         reordered: of these, the topics whose docs are in another order than before.
         one_score: of these, the topics whose docs all have one score.
         judged: of these, the topics with relevant docs and others.
         reversed: of the judged ones, the topics whose relevant docs are in the lower half, so that
             the reverse of the order agrees better with the judgments.
-        first_docs: the docs that it scored among the first ten of a topic; of about 1,000 topics,
-            and 0 for a stage that reads no texts.
+        first_docs: the docs that it scored among the first ten of a topic; 0 for a stage that reads
+            no texts.
         cut_docs: of these, the docs of which it read only the beginning.
         inferences: without those whose scores earlier runs had.
         seconds: of all workers, with those of the stages that only prepare it.
@@ -69,6 +69,11 @@ class StageRow:
     than_before: Comparison | None = None
     than_first: Comparison | None = None
     gain: Gain | None = None
+
+    @property
+    def reordered_share(self) -> float | None:
+        """The share of the topics that are in another order than before; of later stages."""
+        return self.reordered / self.topics if self.before and self.topics else None
 
     @property
     def cut_share(self) -> float | None:
@@ -107,10 +112,9 @@ class StageReader:
         plan: Plan,
         stages: Sequence[Stage],
         relevance: Mapping[str, Mapping[str, int]],
-        most_topics: float = math.inf,
     ) -> None:
-        """Takes the stages, in order, the judgments, and how many topics suffice."""
-        self._plan, self._relevance, self._most_topics = plan, relevance, most_topics
+        """Takes the stages, in order, and the judgments."""
+        self._plan, self._relevance = plan, relevance
         self._stages, self._rows = stages, list[StageRow]()
         before = None
         for stage in stages:
@@ -121,11 +125,11 @@ class StageReader:
     def add(self, parts: ShardParts) -> None:
         """Takes a shard."""
         for stage, row in zip(self._stages, self._rows, strict=True):
-            if row.topics < self._most_topics:
+            if row.topics < _TOPICS:
                 cut: dict[str, dict[str, bool]] = {}
                 # Runs can be written without what was stored of docs.
                 with suppress(ReceiptError):
-                    if stage.tokens and row.topics < SAMPLE_TOPICS:
+                    if stage.tokens:
                         lengths = parts.part(stage.tokens, LENGTHS)
                         cut = cut_docs(self._plan, stage, lengths)
                 before = parts.before(stage.name) or {}

@@ -4,7 +4,6 @@ pass.
 
 import io
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -26,7 +25,7 @@ from beamrank.evaluation.measures import explain_names
 from beamrank.formats.files import hash_files, shown_paths
 from beamrank.formats.qrels import read_qrels
 from beamrank.notes import SILENT, Progress, counted, first_few
-from beamrank.report.stage_rows import SAMPLE_TOPICS, StageReader
+from beamrank.report.stage_rows import StageReader
 from beamrank.storage import files as storage
 from models.stages.core import open_stages
 from pipelines.console.tables import count_lines
@@ -69,14 +68,9 @@ def write_runs(
     files = run_files(stages, config)
     judged = {} if config.judgments is None else hash_files(config.judgments)
     evaluators = run_evaluators(plan, config, files)
-    # Where workers write all that is read, this process reads some topics.
-    reads_all = evaluators or not all(file.in_parts for file in files)
-    reader = StageReader(
-        plan,
-        [stage for stage in stages if stage.ranks],
-        next((evaluator.relevance for evaluator in evaluators.values()), {}),
-        math.inf if reads_all else SAMPLE_TOPICS,
-    )
+    judged_docs = (evaluator.relevance for evaluator in evaluators.values())
+    ranking = [stage for stage in stages if stage.ranks]
+    reader = StageReader(plan, ranking, next(judged_docs, MappingProxyType({})))
     common = (plan, config, files, stages, manifests)
     paths = write_run_files(*common, evaluators, write_parts, reader)
     evaluations = finish_evaluations(plan, evaluators)

@@ -15,6 +15,7 @@ from beamrank.evaluation.significance import compare_values, corrected
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.rankings import Ranking, doc_orders
 from beamrank.ranking.variants import Depths
+from beamrank.report import stage_rows
 from beamrank.report.page import report_part
 from beamrank.report.report import Report, ReportSettings, gather
 from beamrank.report.stage_rows import StageReader, StageRow, answer_words
@@ -164,9 +165,12 @@ def test_reversed_scores_are_warned_of(tmp_path: Any) -> None:
     ]
 
 
-def test_few_topics_of_a_run_suffice_where_workers_write_it(output: ScoredOutput) -> None:
+def test_topics_of_the_first_shards_suffice(
+    output: ScoredOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs = output.runs()
-    reader = StageReader(runs.plan, runs.finished, {}, most_topics=3)
+    monkeypatch.setattr(stage_rows, "_TOPICS", 3)
+    reader = StageReader(runs.plan, runs.finished, {})
     for parts in runs.shards():
         reader.add(parts)
     first, *_ = reader.rows(runs.statuses, {})

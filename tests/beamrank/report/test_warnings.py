@@ -58,7 +58,9 @@ def test_first_stage_changes_no_order() -> None:
     assert _warnings(before=None, reordered=0) == []
 
 
-@pytest.mark.parametrize(("has_checkpoint", "advice"), [(True, "larger"), (False, ". Remove")])
+@pytest.mark.parametrize(
+    ("has_checkpoint", "advice"), [(True, ". Use a larger"), (False, ". Remove")]
+)
 def test_checkpoint_is_advised_to_a_stage_that_has_one(has_checkpoint: bool, advice: str) -> None:
     row = replace(_MONO, than_before=_LOSS, has_checkpoint=has_checkpoint)
     ((*_, text),) = find_warnings([row])
