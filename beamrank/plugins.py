@@ -118,6 +118,11 @@ def options_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
     ]
 
 
+def chosen(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an extension among those of a command."""
+    return {each.name: given[each.name] for each in options_of(function) if each.name in given}
+
+
 def package_of(entry: EntryPoint) -> str:
     """The package that an entry point belongs to, for messages."""
     return f"the package {entry.dist.name}" if entry.dist else "beamrank"

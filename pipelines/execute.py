@@ -30,11 +30,13 @@ from beamrank.errors import ConfigError, PreflightError, thread_limit
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.logs import run_log
 from beamrank.machine import environment, usable_threads
+from beamrank.report.report import Report
+from beamrank.report.stage_rows import answer_words
 from beamrank.section import Texts, check_ordered, texts_of
 from models.scoring.backends.registry import Device
 from models.stages.core import open_stages, steps_of
 from pipelines.console.progress import ConsoleProgress
-from pipelines.console.tables import cost_words, warn_of_losses
+from pipelines.console.tables import cost_words
 from pipelines.launcher import RETRIES, Launcher, resumable
 from pipelines.plan.estimate import Limits
 from pipelines.plan.make_plan import make_plan
@@ -63,12 +65,15 @@ class RunResult:
             `run_formats`.
         evaluations: the figures of each run by its name; empty without qrels.
         submitted: the ids of the jobs that were submitted without waiting.
+        report: `stages`, what each did and its cost, and the `warnings` that need no curve; None
+            where no runs were written.
     """
 
     output: str
     runs: Mapping[str, str] = field(default_factory=dict)
     evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
     submitted: tuple[str, ...] = ()
+    report: Report | None = None
 
     @property
     def measures(self) -> dict[str, dict[str, float]]:
@@ -226,22 +231,27 @@ def _write_runs(launcher: Launcher, settings: RunConfig) -> RunResult:
     plan, console = launcher.plan, launcher.console
     by_workers = launcher.runner is not Runner.LOCAL and launcher.wait
     write_parts = launcher.write_parts if by_workers else None
-    paths, evaluations = write_runs(plan, settings, console, write_parts)
-    for status in read_status(plan):
+    paths, evaluations, reader = write_runs(plan, settings, console, write_parts)
+    statuses = read_status(plan)
+    for status in statuses:
         console.note(f"{status.stage}: {', '.join(cost_words(status))}")
     for path in paths.values():
         console.note(f"wrote {path}")
     if settings.judgments is None:
         missing = "qrels" if settings.qrels is None else "measures"
         console.note(f"no {missing} are given: the runs are not evaluated")
-    models = {file.name for file in paths if "checkpoint" in plan.stage(file.stage).keys}
-    warn_of_losses(evaluations, models, console)
+    stages = reader.rows(statuses, evaluations)
+    names = [row.run for row in stages]
+    report = Report(plan.output, names, names, names[0], stages=stages, evaluations=evaluations)
+    console.note(answer_words(stages))
+    for warning in report.warnings:
+        console.warn(warning.text)
     runs = {
         file.name: path
         for file, path in paths.items()
         if file.run_format == settings.run_formats[0]
     }
-    return RunResult(plan.output, runs, evaluations)
+    return RunResult(plan.output, runs, evaluations, report=report)
 
 
 def _override(key: str, value: object) -> str:

@@ -21,14 +21,16 @@ from beamrank.ranking.rankings import Rankings
 class ShardParts:
     """The parts of one shard, and the rankings that follow from them."""
 
-    def __init__(self, shard: int, stages: Sequence[Stage], read: Callable[[str], Any]) -> None:
-        """Reads nothing yet; `read` returns the shard's part of a stage, and `stages` are in
-        order.
+    def __init__(self, shard: int, stages: Sequence[Stage], read: Callable[..., Any]) -> None:
+        """Reads nothing yet; `read` returns the shard's part of a stage, or some of its columns;
+        `stages` are in order.
         """
         self.shard = shard
         self.stages = [stage for stage in stages if stage.ranks]
         self.part = cache(read)
-        """The part of a stage, by its name; raises ReceiptError where it is missing or damaged."""
+        """The part of a stage, by its name, or some of its columns (a tuple); raises ReceiptError
+        where it is missing or damaged.
+        """
         self._rankings: dict[str, Rankings] = {}
 
     def rankings(self, name: str) -> Rankings:
@@ -115,8 +117,8 @@ def iter_shards(
 ) -> Iterator[ShardParts]:
     """The parts of each shard, or the rows of some queries, all of the plan, in their shards."""
 
-    def read(shard: int, name: str) -> Any:
-        part = plan.folder(name).read_part(manifests[name].receipts[shard])
+    def read(shard: int, name: str, columns: Collection[str] | None = None) -> Any:
+        part = plan.folder(name).read_part(manifests[name].receipts[shard], columns)
         if queries is None:
             return part
         return part.filter(pc.is_in(part["query_id"], pa.array(sorted(queries), pa.string())))

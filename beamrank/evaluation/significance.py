@@ -4,10 +4,8 @@ tests.
 A new test or correction is a function and its line in `TESTS` or `CORRECTIONS`.
 """
 
-import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from ir_measures.measures import MeanAgg
@@ -19,8 +17,6 @@ from beamrank.evaluation.tables import Cell
 SIGNIFICANT = 0.05
 _LEVEL = 1 - SIGNIFICANT
 _FEWEST_TOPICS = 2
-# Half of the last of the four digits that a table shows.
-_SMALLEST_LOSS = 0.00005
 _SEED = 0
 _MOST_ASSIGNMENTS = 10_000
 # The most by which a sum of float64 in a different order can differ.
@@ -51,19 +47,27 @@ class Comparison:
     equal: int
     worse: int
 
+    @property
+    def interval(self) -> str:
+        """The difference with its interval, for a reader."""
+        return f"{self.difference:+.4f} ({self.low:+.4f} to {self.high:+.4f})"
+
+    @property
+    def topics(self) -> str:
+        """The topics that are better, equal and worse, for a reader."""
+        return f"{self.better:,}, {self.equal:,}, {self.worse:,}"
+
+    def __str__(self) -> str:
+        p_value = "undefined" if self.p_value is None else f"{self.p_value:.2g}"
+        return (
+            f"{self.mean:.4f} after {self.baseline:.4f}, difference {self.interval}, p = {p_value}"
+            f", topics better, equal, worse {self.topics}"
+        )
+
     def cells(self, corrected_p_value: float | None) -> list[Cell]:
         """The difference, p, p corrected, and the topics that are better, equal and worse."""
         p_values = (self.p_value, corrected_p_value)
         return [self.difference, *p_values, self.better, self.equal, self.worse]
-
-
-class Loss(NamedTuple):
-    """A stage whose run is below the run of the stage before it."""
-
-    run: str
-    before: str
-    measure: str
-    comparison: Comparison
 
 
 def compare_evaluations(
@@ -78,7 +82,7 @@ def compare_evaluations(
     measures; a measure that is not among the `tested`, by default all, has none.
     """
     comparisons = {}
-    for name in _comparable(run):
+    for name in comparable(list(run.means), len(run.per_query)):
         is_tested = tested is None or name in tested
         values = run.per_query.of(name), baseline.per_query.of(name)
         compared = compare_values(*values, test if is_tested else "t-test")
@@ -86,28 +90,9 @@ def compare_evaluations(
     return comparisons
 
 
-def find_losses(evaluations: Mapping[str, Evaluation]) -> list[Loss]:
-    """The stages whose run is below the previous stage's, by the first measure that is a mean over
-    topics.
-
-    `evaluations` are of the run of each stage, in the order of the stages, with the same qrels and
-    measures.
-    """
-    losses = []
-    for (before, baseline), (name, run) in itertools.pairwise(evaluations.items()):
-        for measure in _comparable(run)[:1]:
-            if baseline.means[measure] - run.means[measure] >= _SMALLEST_LOSS:
-                losses.append(
-                    Loss(name, before, measure, compare_evaluations(run, baseline)[measure])
-                )
-    return losses
-
-
-def _comparable(run: Evaluation) -> list[str]:
-    """The measures that a t-test can compare."""
-    if len(run.per_query) < _FEWEST_TOPICS:
-        return []
-    measures = parse_measures(list(run.means))
+def comparable(names: Sequence[str], topics: int) -> list[str]:
+    """The measures that a t-test over so many topics can compare."""
+    measures = parse_measures(names) if topics >= _FEWEST_TOPICS else {}
     return [name for name, measure in measures.items() if isinstance(measure.aggregator(), MeanAgg)]
 
 
@@ -129,6 +114,18 @@ def compare_values(
         equal=int((differences == 0).sum()),
         worse=int((differences < 0).sum()),
     )
+
+
+def compare_all(runs: Sequence[Floats], baselines: Sequence[Floats]) -> list[Comparison]:
+    """Compares the values of each run with those of its baseline; p is corrected for their number
+    (Holm).
+    """
+    compared = list(map(compare_values, runs, baselines))
+    p_values = corrected([comparison.p_value for comparison in compared], "holm")
+    return [
+        replace(comparison, p_value=p_value)
+        for comparison, p_value in zip(compared, p_values, strict=True)
+    ]
 
 
 def randomization_test(run: Floats, baseline: Floats) -> float | None:

@@ -73,6 +73,11 @@ class Variant(NamedTuple):
     inferences_asked: int
 
     @property
+    def depth(self) -> int:
+        """How many docs the stage scores."""
+        return (self.k0 if self.k1 is None else self.k1) or 0
+
+    @property
     def label(self) -> str:
         """The name of its line in a picture."""
         return (
@@ -109,7 +114,7 @@ def depth_variants(k: int, depths: Depths, combine: Combine | None = None) -> Va
 
     def positions(before: Rankings, after: Rankings, part: Table) -> Iterator[QueryPositions]:  # noqa: ARG001
         for query_id, ranking in after.items():
-            places, doc_ids = _candidates(before[query_id], ranking)
+            places, doc_ids = remaining(before[query_id], ranking)
             heads, scores = np.searchsorted(places, k0s), _scores(doc_ids, ranking)
             find = partial(_depth_positions, scores, heads)
             if combine is not None:
@@ -141,7 +146,7 @@ def pair_variants(k: int, depths: Depths) -> Variants:
     def positions(before: Rankings, after: Rankings, part: Table) -> Iterator[QueryPositions]:
         for query_id, (compared, z) in matrices(part).items() if variants else ():
             if query_id in before:
-                _, doc_ids = _candidates(before[query_id], after[query_id])
+                _, doc_ids = remaining(before[query_id], after[query_id])
                 counts = [compared_among(compared, before[query_id], k1) for k1 in k1s]
                 yield query_id, doc_ids, partial(of_query, query_id, compared, z, counts)
 
@@ -184,7 +189,7 @@ def _pair_variant(k1: int, aggregation: str, opponents: int | None, seed: int | 
     )
 
 
-def _candidates(before: Ranking, after: Ranking) -> tuple[Positions, Sequence[str]]:
+def remaining(before: Ranking, after: Ranking) -> tuple[Positions, Sequence[str]]:
     """The docs of `before` that did not leave the ranking, and their places in it."""
     if len(before.doc_ids) == len(after.doc_ids):
         return np.arange(len(before.doc_ids)), before.doc_ids

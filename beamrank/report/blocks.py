@@ -89,8 +89,8 @@ class Heading:
 
 @dataclass(frozen=True)
 class Failed:
-    """A paragraph with the reason why `beamrank report`, once its files are written, ends with exit
-    code 4.
+    """A paragraph with the reason why `beamrank report` or `run`, once its files are written, ends
+    with exit code 4.
     """
 
     text: str
@@ -119,12 +119,15 @@ class Section:
             training.
         compares: whether the section compares a report with a `--baseline` that is none of its
             runs.
+        judges: from the report of a run that was just written, which has the measures and the rows
+            of its stages, to its `Failed`: keyword-only parameters are options of `beamrank run`.
         leads: whether it follows the first section; otherwise it comes before the last one.
     """
 
     blocks: Callable[..., Sequence[Block]]
     shows: Callable[[str], bool] = lambda folder: False  # noqa: ARG005
     compares: Callable[[str], bool] = lambda baseline: False  # noqa: ARG005
+    judges: Callable[..., Sequence[Block]] | None = None
     leads: bool = False
 
 

@@ -4,7 +4,9 @@ Figure 2 is the measure against k0, the docs that a stage scores one by one; fig
 those that it compares in pairs, for every aggregation.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -14,11 +16,13 @@ from beamrank.commit.parts import ShardParts
 from beamrank.commit.stage import Stage
 from beamrank.evaluation.evaluate import CurveEvaluator
 from beamrank.evaluation.measures import Measure
+from beamrank.evaluation.significance import SIGNIFICANT
 from beamrank.evaluation.tables import Column, Table, comma_separated
 from beamrank.formats.qrels import Qrels
-from beamrank.ranking.variants import Depths, Variant
+from beamrank.ranking.variants import Depths, Variant, Variants
 
 _BY_DEPTH = 2
+_FEWEST_DOCS = 2
 
 
 class CurvePoint(NamedTuple):
@@ -34,6 +38,19 @@ class CurvePoint(NamedTuple):
     value: float
 
 
+@dataclass(frozen=True)
+class Gain:
+    """The best depth below a stage's `k`: the measure there minus that at `k`, with an interval of
+    95 % for all these depths together (Bonferroni).
+    """
+
+    k: int
+    best_k: int
+    difference: float
+    low: float
+    high: float
+
+
 class Curves:
     """The curves of a run's stages; shards arrive one by one."""
 
@@ -43,12 +60,18 @@ class Curves:
         """Takes the judgments, measures that positions suffice for, the stages that rank, and the
         points.
         """
-        of_stages = [(stage.name, stage.variants(depths)) for stage in stages]
-        self._curves = [
-            (name, variants, CurveEvaluator(qrels, measures))
-            for name, variants in of_stages
-            if variants
-        ]
+        self._curves: dict[str, tuple[Variants, CurveEvaluator, dict[int, int]]] = {}
+        for stage in stages:
+            if variants := stage.variants(depths):
+                # Of the run's own aggregation, by depth.
+                places = {
+                    variant.depth: place
+                    for place, variant in enumerate(variants.variants)
+                    if variant.trial is None
+                    and variant.aggregation == getattr(stage, "aggregation", None)
+                }
+                evaluator = CurveEvaluator(qrels, measures, places.get(variants.k, 0))
+                self._curves[stage.name] = variants, evaluator, places
         self._judged = qrels.relevance
         names = [stage.name for stage in stages]
         # At depth 0 a curve has the ranking before.
@@ -56,7 +79,7 @@ class Curves:
 
     def add(self, parts: ShardParts) -> None:
         """Takes a shard."""
-        for name, variants, evaluator in self._curves:
+        for name, (variants, evaluator, _) in self._curves.items():
             before = parts.before(name)
             assert before is not None
             for query_id, doc_ids, positions in variants.positions(
@@ -70,7 +93,7 @@ class Curves:
         stages.
         """
         k0, by_stage = 0, {}
-        for stage, variants, evaluator in self._curves:
+        for stage, (variants, evaluator, _) in self._curves.items():
             k0 = variants.k if variants.figure == _BY_DEPTH else k0
             points = [
                 CurvePoint(
@@ -89,6 +112,28 @@ class Curves:
                     point for _, points_of in by_depth for point in _with_trials(list(points_of))
                 ]
         return by_stage
+
+    def gain(self, stage: str, measure: str | None) -> Gain | None:
+        """The gain of a stage; None where its curve lacks its `k`, or lower depths of two docs or
+        more.
+        """
+        if stage not in self._curves or measure is None:
+            return None
+        variants, evaluator, places = self._curves[stage]
+        k = variants.k
+        lower = [depth for depth in places if _FEWEST_DOCS <= depth < k]
+        if not lower or k not in places or measure not in evaluator.means():
+            return None
+        means, squares = evaluator.differences(measure)
+        best_k = min(lower, key=lambda depth: (-means[places[depth]], depth))
+        mean, square = (float(column[places[best_k]]) for column in (means, squares))
+        # It takes a second to import, and few commands draw curves.
+        from scipy.special import stdtrit
+
+        others = len(self._judged) - 1
+        error = math.sqrt(max(square - mean**2, 0) / others)
+        width = error * float(stdtrit(others, 1 - SIGNIFICANT / 2 / len(lower)))
+        return Gain(k, best_k, mean, mean - width, mean + width)
 
 
 def _with_trials(points: Sequence[CurvePoint]) -> Iterator[CurvePoint]:

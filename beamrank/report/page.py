@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from beamrank.evaluation.tables import latex, markdown
-from beamrank.plugins import Registry, options_of
+from beamrank.plugins import Registry, chosen
 from beamrank.report import sections
 from beamrank.report.blocks import Block, File, Picture, Section, TableBlock
 from beamrank.report.curves import write_csv
@@ -23,7 +23,7 @@ PAGE = "report.html"
 # A column with a text of so many characters needs room.
 _WIDE = 32
 _OURS = {
-    "Notes": Section(sections.notes),
+    "The answer": Section(sections.answer),
     "Pictures": Section(sections.pictures),
     "Measures": Section(sections.measures),
     "Cost": Section(sections.cost),
@@ -89,12 +89,8 @@ def report_part(report: Report, options: Mapping[str, Any] | None = None) -> Par
     leading = [title for title in added if known[title].leads]
     titles = [first, *leading, *middle, *added, last] if report.execution else added
     for title in dict.fromkeys(titles):
-        chosen = {
-            option.name: given[option.name]
-            for option in options_of(known[title].blocks)
-            if option.name in given
-        }
-        if blocks := known[title].blocks(report, **chosen):
+        section = known[title]
+        if blocks := section.blocks(report, **chosen(section.blocks, given)):
             blocks_of[title] = blocks
     return Part(report, blocks_of)
 

@@ -30,6 +30,8 @@ from beamrank.report.runs import (
     of_query,
     shown_views,
 )
+from beamrank.report.stage_rows import StageReader, StageRow
+from beamrank.report.warnings import StageWarning, find_warnings
 
 _JUDGED = "Judged@10"
 # The docs in the section of a query, beside relevant ones further below.
@@ -88,6 +90,7 @@ class Report:
         qrels: the judgments, if there are any.
         folders: the folders without a run that a section of a plugin shows.
         missing: what the report lacks, and why, a line each.
+        stages: a row for each finished stage that ranks.
         evaluations: of each run; empty without qrels.
         trial: words for a heading if only the first topics were run; else empty.
         curves: their points, by the name of the stage.
@@ -109,6 +112,7 @@ class Report:
     qrels: Qrels | None = None
     folders: Sequence[str] = ()
     missing: Sequence[str] = ()
+    stages: Sequence[StageRow] = ()
     evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
     trial: str = ""
     curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
@@ -128,6 +132,11 @@ class Report:
     def last(self) -> str:
         """The run whose differences from the baseline are shown by topic; empty without runs."""
         return next(reversed(self.steps), "")
+
+    @cached_property
+    def warnings(self) -> list[StageWarning]:
+        """The warnings about its stages."""
+        return find_warnings(self.stages)
 
     @property
     def main_measure(self) -> str | None:
@@ -228,8 +237,12 @@ def gather(runs: PlanRuns, settings: ReportSettings) -> Report:
     of_docs = [
         str(stage.run_name) for stage in runs.finished if plan.stage(stage.name).input_docs < 2
     ]
-    report = _read(report, runs, of_docs, evaluators, curves)
-    report = replace(report, curves=curves.found() if curves else {})
+    reader = StageReader(plan, runs.finished, report.relevance)
+    report = _read(report, runs, of_docs, evaluators, curves, reader)
+    stages = reader.rows(runs.statuses, report.evaluations)
+    for row in stages:
+        row.gain = curves.gain(row.stage, row.measure) if curves else None
+    report = replace(report, stages=stages, curves=curves.found() if curves else {})
     if not settings.texts:
         return report
     shown = {change.candidate.doc_id for change in report.changes}
@@ -246,6 +259,7 @@ def _read(
     of_docs: Sequence[str],
     evaluators: Mapping[str, Evaluator],
     curves: Curves | None,
+    reader: StageReader,
 ) -> Report:
     """Fills a report in a pass over all parts, and one over the parts of the queries that are
     shown.
@@ -256,6 +270,7 @@ def _read(
         of_docs: the runs whose scores by label are shown.
         evaluators: by run; none without qrels.
         curves: takes the parts too.
+        reader: takes the parts too.
     """
     settings, relevance = report.settings, report.relevance
     changes = LargestChanges(itertools.pairwise(runs.steps), settings.changes)
@@ -273,6 +288,7 @@ def _read(
                     scores.add(run, ranked[run], judgments)
             if judgments and settings.changes:
                 changes.add(candidate_views(query_id, ranked, judgments, judgments))
+        reader.add(parts)
         if curves is not None:
             curves.add(parts)
     topics = runs.plan.topics.query_ids

@@ -14,7 +14,6 @@ from itertools import chain, takewhile
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -33,6 +32,10 @@ from beamrank.ranking.rankings import Ranking, Rankings
 # The scores of a run by label; None is the label of docs without judgment.
 Scores: TypeAlias = dict[int | None, NDArray[np.float32]]
 _BEFORE_DOCS = ("query_tokens", INSTRUCTION_TOKENS)
+LENGTHS = ("query_id", *_BEFORE_DOCS, "doc_ids", "doc_lengths")
+"""The columns of tokens, or of texts, that `cut_docs` reads."""
+# How much is stored of a doc, and by how much less a text is cut, at a character.
+_STORED = {"max_doc_tokens": 0, "max_text_bytes": 3}
 
 
 @dataclass(frozen=True)
@@ -253,11 +256,12 @@ class PlanRuns:
             str(stage.run_name): stage.details(parts.part(stage.name), query_id)
             for stage in self.finished
         }
-        truncated = [
-            (stage, self._truncated(parts, stage, query_id))
-            for stage in self.stages
-            if stage.ranks and stage.needs == "tokens" and stage.tokens in self.manifests
-        ]
+        truncated = []
+        for stage in self.stages:
+            if stage.ranks and stage.tokens in self.manifests:
+                tokens = parts.part(stage.tokens, LENGTHS)
+                of_query = tokens.filter(pc.equal(tokens["query_id"], query_id))
+                truncated.append((stage, cut_docs(self.plan, stage, of_query).get(query_id, {})))
         completed = []
         for view in views:
             of_runs = {
@@ -273,24 +277,6 @@ class PlanRuns:
                 replace(view, details=of_runs, truncated=tuple(names) if known else None)
             )
         return completed
-
-    def _truncated(self, parts: ShardParts, stage: Stage, query_id: str) -> dict[str, bool]:
-        """Whether the model of a stage reads only the beginning of each doc of a query.
-
-        A doc that has as many tokens as were stored counts as truncated, since the rest, if any, is
-        unknown.
-        """
-        tokens = parts.part(stage.tokens)
-        row = tokens.filter(pc.equal(tokens["query_id"], query_id))
-        docs = _lengths(pc.list_flatten(row["doc_tokens"]))
-        columns = [
-            row[name] if name in row.column_names else pa.array([[]]) for name in _BEFORE_DOCS
-        ]
-        query, instruction = (np.repeat(_lengths(lists), len(docs)) for lists in columns)
-        read = stage.read_tokens(query, docs, instruction)
-        stored = self.plan.stage(stage.tokens).keys["max_doc_tokens"]
-        is_cut = ((read < docs) | (docs >= stored)).tolist()
-        return dict(zip(pc.list_flatten(row["doc_ids"]).to_pylist(), is_cut, strict=True))
 
     def texts(self, doc_ids: Collection[str]) -> dict[str, str]:
         """The texts of some docs, as the run read them; docs that the corpus lacks are left out.
@@ -319,6 +305,33 @@ class PlanRuns:
             )
         with corpus.unchanged():
             yield self.config.corpus
+
+
+def cut_docs(plan: Plan, stage: Stage, tokens: Any) -> dict[str, dict[str, bool]]:
+    """Whether a stage reads only the beginning of each doc, by query_id and doc_id, given the
+    `LENGTHS` of queries.
+
+    A doc that has as many tokens, or bytes, as were stored counts as cut, since the rest, if any,
+    is unknown.
+    """
+    counts = _lengths(tokens["doc_ids"])
+    docs = pc.list_flatten(tokens["doc_lengths"]).to_numpy().astype(np.int64)
+    query, instruction = (
+        np.repeat(_lengths(tokens[name]), counts)
+        if name in tokens.column_names
+        else np.zeros_like(docs)
+        for name in _BEFORE_DOCS
+    )
+    keys = plan.stage(stage.tokens).keys
+    (stored,) = (keys[name] - less for name, less in _STORED.items() if name in keys)
+    is_cut = (stage.read_tokens(query, docs, instruction) < docs) | (docs >= stored)
+    of_queries = np.split(is_cut, np.cumsum(counts))[:-1]
+    return {
+        query_id: dict(zip(doc_ids, cut.tolist(), strict=True))
+        for query_id, doc_ids, cut in zip(
+            tokens["query_id"].to_pylist(), tokens["doc_ids"].to_pylist(), of_queries, strict=True
+        )
+    }
 
 
 def _lengths(lists: Any) -> Lengths:

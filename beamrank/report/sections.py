@@ -1,5 +1,5 @@
-"""The sections of a report that are ours: notes, pictures, measures, cost, queries, rank changes,
-inputs and machines.
+"""The sections of a report that are ours: the answer, pictures, measures, cost, queries, rank
+changes, inputs and machines.
 """
 
 from collections import Counter
@@ -10,7 +10,8 @@ from typing import Any
 from beamrank.commit.receipts import read_machine
 from beamrank.commit.status import total_counts
 from beamrank.evaluation.compare import tested_columns
-from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, Cell, Column, Table
+from beamrank.evaluation.significance import Comparison
+from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, P_VALUE, Cell, Column, Table
 from beamrank.formats.files import shown_paths
 from beamrank.machine import Machine
 from beamrank.ranking.variants import Opponent
@@ -31,9 +32,16 @@ from beamrank.report.pictures import (
 )
 from beamrank.report.report import Report, Tested
 from beamrank.report.runs import CandidateView, PlanRuns, RankChange, shown_views
+from beamrank.report.stage_rows import StageRow, answer_words
 
 _ONE_DIGIT = ",.1f"
 _PASSAGES = 3
+_FROM_BEFORE = (
+    Column("from the stage before"),
+    Column("p", P_VALUE),
+    Column("topics better, equal, worse"),
+)
+_FROM_FIRST = (Column("from the first stage"), Column("p, first stage", P_VALUE))
 _CAPTIONS = {
     2: "{measure} against k0, the candidates that {stage} scores",
     3: "{measure} against the pairs that {stage} is asked for k1 candidates",
@@ -47,9 +55,37 @@ _CURVES_NOTE = (
 )
 
 
-def notes(report: Report) -> Sequence[Block]:
-    """What a reader of the figures should know first, and the missing parts."""
-    return list(map(Paragraph, (*report.executed.notes, *report.missing)))
+def answer(report: Report) -> Sequence[Block]:
+    """Whether the stages are worth their cost: a sentence, a row for each, warnings, and what is
+    missing.
+    """
+    rows = list(map(_answer, report.stages))
+    table = Table(list(dict(rows[0] if rows else {})), [list(row.values()) for row in rows])
+    warnings = [f"Warning: {warning.text}." for warning in report.warnings] or ["No warnings."]
+    caption = "What each stage adds and costs: differences with 95 % intervals, p corrected (Holm)"
+    return [
+        Paragraph(f"{answer_words(report.stages)}{report.trial}."),
+        TableBlock(caption, table, exported=True),
+        *map(Paragraph, (*warnings, *report.executed.notes, *report.missing)),
+    ]
+
+
+def _answer(row: StageRow) -> dict[Column, Cell]:
+    cells: dict[Column, Cell] = {Column("run"): row.run}
+    if row.measure is not None:
+        cells[Column(row.measure, MEAN)] = row.mean
+        cells |= dict(zip(_FROM_BEFORE, _compared(row.than_before), strict=True))
+        cells |= dict(zip(_FROM_FIRST, _compared(row.than_first), strict=False))
+    return cells | {
+        Column("topics in another order", ".1%"): row.reordered_share,
+        Column("inferences", COUNT): row.inferences,
+        Column("worker seconds", _ONE_DIGIT): row.seconds,
+        Column("cut docs of the first ten", ".1%"): row.cut_share,
+    }
+
+
+def _compared(one: Comparison | None) -> Sequence[Cell]:
+    return [None] * 3 if one is None else [one.interval, one.p_value, one.topics]
 
 
 def cost(report: Report) -> Sequence[Block]:

@@ -1,8 +1,8 @@
 """The section of a report with the conditions of `--fail-if`: conditions that hold end the command
 with exit code 4.
 
-A condition bounds how far a run is from the baseline: the difference of a measure, or of the
-rankings of two outputs.
+A condition bounds how far a run is from the baseline, by a measure or by the rankings of two
+outputs, or how many warnings it has.
 """
 
 import math
@@ -27,8 +27,8 @@ _CONDITION = re.compile(r"\s*([^<>]*[^<>\s])\s*([<>]=?)\s*(\S+)\s*")
 
 
 class Condition(NamedTuple):
-    """A condition that must not hold, such as `nDCG@10 < -0.005`; `name` is one of `OF_RANKINGS`,
-    or a measure's in results.
+    """A condition that must not hold, such as `nDCG@10 < -0.005`; `name` is `warnings`, one of
+    `OF_RANKINGS`, or a measure's in results.
     """
 
     text: str
@@ -42,13 +42,13 @@ class Condition(NamedTuple):
         try:
             name, comparison, text_of_bound = _CONDITION.fullmatch(text).groups()  # type: ignore[union-attr]
             bound = number(float, text_of_bound)
-            (name,) = [name] if name in OF_RANKINGS else parse_measures([name])
+            (name,) = [name] if name in _NAMES else parse_measures([name])
         except (AttributeError, ValueError):
             bound = math.nan
         if not math.isfinite(bound):
             raise ConfigError(
                 f"--fail-if {text!r} is not a condition: write NAME < NUMBER (or <=, >, >=), as in "
-                f"'nDCG@10 < -0.005'; NAME is one measure, or one of {', '.join(OF_RANKINGS)}"
+                f"'nDCG@10 < -0.005'; NAME is one measure, or one of {', '.join(_NAMES)}"
             )
         return cls(text, name, comparison, bound)
 
@@ -68,6 +68,8 @@ OF_RANKINGS: dict[str, Callable[[RunDrift], float | None]] = {
     "tau": lambda run: run.tau,
 }
 """The figures that a condition can bound beside measures: of the topics that both outputs have."""
+_WARNINGS = "warnings"
+_NAMES = (_WARNINGS, *OF_RANKINGS)
 
 
 def _check(conditions: list[str] | None) -> list[str] | None:
@@ -76,22 +78,27 @@ def _check(conditions: list[str] | None) -> list[str] | None:
     return conditions
 
 
+_FailIf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-if",
+        metavar="CONDITION",
+        callback=_check,
+        help="End with exit code 4 if it holds: 'warnings > 0'; 'nDCG@10 < -0.005', the last run's "
+        "difference from the baseline, by default the first run; of `report` with an earlier "
+        "output 'topics_changed > 0.2', the share of topics whose first ten docs differ, and "
+        "'RBO < 0.9' and 'tau < 0.9', means over these topics.",
+    ),
+]
+
+
+def judge(report: Report, *, fail_if: _FailIf = None) -> Sequence[Block]:
+    """The reasons to fail of a run that was just written."""
+    return blocks(report, fail_if=fail_if)
+
+
 def blocks(
-    report: Report,
-    *,
-    baseline: str | None = None,
-    fail_if: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fail-if",
-            metavar="CONDITION",
-            callback=_check,
-            help="End with exit code 4 if it holds: 'nDCG@10 < -0.005', a difference from the "
-            "baseline; 'topics_changed > 0.2', the share of topics whose first ten docs differ "
-            "from the earlier output's; 'RBO < 0.9' and 'tau < 0.9', means over these "
-            "topics.",
-        ),
-    ] = None,
+    report: Report, *, baseline: str | None = None, fail_if: _FailIf = None
 ) -> Sequence[Block]:
     """A table of the conditions, and the reasons to fail.
 
@@ -103,7 +110,7 @@ def blocks(
     if not conditions:
         return []
     drift = find_drift(report, baseline)
-    _check_finished(report, drift)
+    _check_finished(report, drift, conditions)
     rows: list[list[Cell]] = []
     failed = []
     for run, values in _compared(report, drift):
@@ -119,12 +126,13 @@ def blocks(
     return [*failed, TableBlock("Conditions of --fail-if", Table(columns, rows))]
 
 
-SECTION = Section(blocks)
+SECTION = Section(blocks, judges=judge)
 _Values = Mapping[str, Comparison | float | None]
 
 
-def _check_finished(report: Report, drift: Drift | None) -> None:
-    if report.last == report.baseline and drift is None:
+def _check_finished(report: Report, drift: Drift | None, conditions: Sequence[Condition]) -> None:
+    compares = any(condition.name != _WARNINGS for condition in conditions)
+    if (compares or not report.stages) and report.last == report.baseline and drift is None:
         raise ConfigError(
             f"--fail-if compares the last run with a baseline, and {report.title} has no two runs "
             "to compare: give an earlier output or another run with --baseline"
@@ -139,6 +147,7 @@ def _check_finished(report: Report, drift: Drift | None) -> None:
 
 def _compared(report: Report, drift: Drift | None) -> Iterator[tuple[str, _Values]]:
     """The last run of an output, with what it can be judged by."""
+    warnings = {_WARNINGS: float(len(report.warnings))}
     if drift is not None:
         last = drift.runs[-1] if drift.runs else None
         if last is None or last.run != report.last:
@@ -146,11 +155,11 @@ def _compared(report: Report, drift: Drift | None) -> Iterator[tuple[str, _Value
                 f"--fail-if compares {report.last}, and {drift.output} has no finished "
                 "stage like it: give a finished output of the same cascade"
             )
-        yield last.run, {**{name: of(last) for name, of in OF_RANKINGS.items()}, **last.comparisons}
+        of_rankings = {name: of(last) for name, of in OF_RANKINGS.items()}
+        yield last.run, {**warnings, **of_rankings, **last.comparisons}
         return
-    if report.last != report.baseline:
-        of_last = (tested for tested in report.tested if tested.run == report.last)
-        yield report.last, {tested.measure: tested.comparison for tested in of_last}
+    of_last = (tested for tested in report.tested if tested.run == report.last)
+    yield report.last, {**warnings, **{tested.measure: tested.comparison for tested in of_last}}
 
 
 def _value(report: Report, run: str, values: _Values, condition: Condition) -> tuple[float, str]:

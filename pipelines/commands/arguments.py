@@ -16,6 +16,7 @@ from beamrank.formats.run_writer import Ranking, write_run
 from beamrank.formats.schemas import QRELS, RUN, FileHints, Schema
 from beamrank.machine import describe_machine
 from beamrank.plugins import options_of
+from beamrank.report.blocks import Block, Failed
 from beamrank.sources import fetch_part
 from beamrank.storage import files as storage
 from beamrank.storage.streams import check_packable
@@ -26,6 +27,8 @@ from pipelines.runs.run_metadata import Component, write_metadata
 
 if TYPE_CHECKING:
     from beamrank.report.runs import PlanRuns
+
+_FAILED = 4
 
 
 def option(help_text: str, *names: str, **settings: Any) -> Any:
@@ -166,6 +169,14 @@ def load_run_config(
 
     limits = [] if limit is None else [f"topics.limit={limit}"]
     return load_config(config, [*(overrides or ()), *limits], output, reuse or ())
+
+
+def end_if_failed(blocks: Iterable[Block]) -> None:
+    """Ends a command with exit code 4 where there are reasons to fail."""
+    if failed := [block.text for block in blocks if isinstance(block, Failed)]:
+        for reason in failed:
+            write_error(reason)
+        raise typer.Exit(_FAILED)
 
 
 def open_runs(output: str, changed: Mapping[str, object] | None = None) -> "PlanRuns":

@@ -12,6 +12,7 @@ from beamrank.demo.collection import stdlib_docs, write_collection
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.tables import MEAN, Column, Table
 from beamrank.logs import run_log
+from beamrank.report.stage_rows import stage_costs
 from beamrank.storage import files as storage
 from pipelines.commands.arguments import AsJson, Quiet, Verbose, console_progress, open_runs, option
 from pipelines.console.tables import print_table
@@ -85,19 +86,14 @@ def demo_config(folder: str) -> RunConfig:
 
 def _stages(plan: Plan, evaluations: Mapping[str, Evaluation]) -> list[dict[str, Any]]:
     """The rows of the demo's table; `seconds` are worker seconds, from receipts."""
-    statuses = {status.stage: status for status in read_status(plan)}
-    means = (evaluation.means for evaluation in evaluations.values())
-    rows: list[dict[str, Any]] = []
-    seconds = 0.0
-    for stage in plan.stages:
-        status = statuses[stage.name]
-        # A stage that only prepares the next one counts as a part of it.
-        seconds += status.seconds
-        if stage.run_name is not None:
-            cost = {
-                "inferences_per_query": status.inferences_per_query or 0.0,
-                "seconds": round(seconds, 1),
-            }
-            rows.append({"stage": stage.type_name, **next(means), **cost})
-            seconds = 0.0
-    return rows
+    return [
+        {
+            "stage": stage.type_name,
+            **evaluation.means,
+            "inferences_per_query": status.inferences_per_query or 0.0,
+            "seconds": round(seconds, 1),
+        }
+        for evaluation, (stage, status, seconds) in zip(
+            evaluations.values(), stage_costs(plan, read_status(plan)), strict=True
+        )
+    ]

@@ -25,6 +25,7 @@ from beamrank.report.page import SECTIONS, is_compared, is_shown, report_part, w
 from beamrank.report.report import Report, ReportSettings, gather
 from beamrank.report.runs import CandidateView, PlanRuns
 from beamrank.report.sections import differences_table
+from beamrank.report.stage_rows import answer_words
 from beamrank.storage import files as storage
 from beamrank.storage.globs import absolute_glob
 from beamrank.storage.urls import refuse_credentials
@@ -42,7 +43,6 @@ from pipelines.commands.arguments import (
 from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error, write_line
 
-_FAILED = 4
 _Texts = Annotated[bool, option("Show passages: one scan of the corpus.", "--texts/--no-texts")]
 
 
@@ -95,12 +95,13 @@ def report(
     queries: Annotated[int, option("How many queries have a section of their own.", min=0)] = 30,
     changes: Annotated[int, option("How many rank changes of each stage are shown.", min=0)] = 10,
     texts: _Texts = True,
+    as_json: AsJson = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
     **of_sections: Any,
 ) -> None:
-    """Write a page about runs or trainings, with curves, tables and pictures, from what they
-    stored. Needs no model.
+    """Write a page about runs or trainings, with an answer, curves, tables and pictures, from what
+    they stored. Needs no model.
 
     Prints the path of the page, which needs no network.
     """
@@ -138,15 +139,28 @@ def report(
     for gathered in reports:
         for line in gathered.missing:
             console.note(f"{gathered.title}: {line}")
+        for warning in gathered.warnings:
+            console.warn(f"{gathered.title}: {warning.text}")
     options = {"paths": paths, "verbose": verbose, "quiet": quiet, "baseline": baseline}
     options |= of_sections
     parts = [report_part(gathered, options) for gathered in reports]
-    write_line(write_report(folder or storage.own_folder(absolute[0], REPORT), parts))
-    failed: list[Failed] = [block for part in parts for block in part.blocks(Failed)]
-    for failure in failed:
-        write_error(failure.text)
-    if failed:
-        raise typer.Exit(_FAILED)
+    page = write_report(folder or storage.own_folder(absolute[0], REPORT), parts)
+    if as_json:
+        runs = [_answer(gathered) for gathered in reports if gathered.execution]
+        _print_json(page=page, runs=runs)
+    else:
+        write_line(page)
+    arguments.end_if_failed(block for part in parts for block in part.blocks(Failed))
+
+
+def _answer(report: Report) -> dict[str, Any]:
+    return {
+        "run": report.title,
+        "answer": answer_words(report.stages),
+        "stages": [asdict(row) for row in report.stages],
+        "warnings": [warning._asdict() for warning in report.warnings],
+        "missing": report.missing,
+    }
 
 
 def _numbers(option: str, text: str | None) -> tuple[int, ...]:

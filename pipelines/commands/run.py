@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,8 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import digest_corpus
 from beamrank.logs import run_log
 from beamrank.notes import counted
+from beamrank.plugins import chosen
+from beamrank.report.page import SECTIONS
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import own_temporary_files
 from beamrank.storage.streams import errors_as
@@ -239,6 +242,7 @@ def run(
     from pipelines.plan.estimate import Limits
     from pipelines.shares import Share
 
+    of_run = (chosen(option, of_packages).items() for option in RUN_OPTIONS.values())
     share = None if only is None else Share.parse(only)
     limits, ENDING.grace_seconds = Limits(max_inferences, max_hours), grace_seconds
     console = args.console_progress(verbose, quiet)
@@ -263,7 +267,7 @@ def run(
             limits,
             retries,
             share,
-            of_packages,
+            dict(chain.from_iterable(of_run)),
         )
     if metrics is not None:
         _write_metrics(settings.output, metrics)
@@ -273,6 +277,8 @@ def run(
         print_measures(result.evaluations)
     if result.runs:
         console.note(f"to see what the run did: beamrank report {shlex.quote(result.output)}")
+        for judge in _JUDGES:
+            args.end_if_failed(judge(result.report, **chosen(judge, of_packages)))
 
 
 def _write_metrics(output: str, file: str) -> None:
@@ -288,4 +294,5 @@ def _try_write_metrics(output: str, file: str, console: ConsoleProgress) -> None
         console.warn(f"--metrics: {error}")
 
 
-args.add_options(run, RUN_OPTIONS.importable().values())
+_JUDGES = [section.judges for section in SECTIONS.values() if section.judges]
+args.add_options(run, [*RUN_OPTIONS.values(), *_JUDGES])

@@ -1,11 +1,11 @@
-"""The output of commands about a run: tables in every format; in words its counts, its cost, and
-stages that score worse.
+"""The output of commands about a run: tables in every format, and in words its counts and its
+cost.
 """
 
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich import box
@@ -18,10 +18,9 @@ from beamrank.commit.receipts import Manifest
 from beamrank.commit.status import StageStatus
 from beamrank.commit.working import LeftOpen
 from beamrank.evaluation.evaluate import Evaluation
-from beamrank.evaluation.significance import SIGNIFICANT, Loss, find_losses
-from beamrank.evaluation.tables import FORMATS, MEAN, P_VALUE, Cell, Column, Table, shown
+from beamrank.evaluation.tables import FORMATS, MEAN, Cell, Column, Table
 from beamrank.formats.excluded import OWN_SHARE
-from beamrank.notes import Progress, counted, first_few
+from beamrank.notes import counted, first_few
 from beamrank.storage.urls import printable
 from pipelines.console.progress import PrintableConsole
 from pipelines.console.terminal import write_line
@@ -95,33 +94,6 @@ def print_measures(evaluations: Mapping[str, Evaluation]) -> None:
         print_table(table.header, table.shown())
     else:
         print("\n".join("\t".join(row) for row in [table.header, *table.shown()]))
-
-
-def warn_of_losses(
-    evaluations: Mapping[str, Evaluation], models: Collection[str], progress: Progress
-) -> None:
-    """Warns about each stage that scores below the stage before it; `models` are the runs of stages
-    with a checkpoint.
-    """
-    for loss in find_losses(evaluations):
-        progress.warn(_loss_words(loss, has_model=loss.run in models))
-
-
-def _loss_words(loss: Loss, *, has_model: bool) -> str:
-    comparison = loss.comparison
-    other = "Use a larger checkpoint, a multilingual one for other languages than English, or r"
-    advice = (
-        f"{other if has_model else 'R'}emove the stage"
-        if comparison.p_value is not None and comparison.p_value < SIGNIFICANT
-        else "A difference of this size can be due to chance"
-    )
-    return (
-        f"{loss.run} is below {loss.before}: {loss.measure} {comparison.mean:.4f} after "
-        f"{comparison.baseline:.4f}, difference {comparison.difference:+.4f} (topics better "
-        f"{comparison.better:,}, equal {comparison.equal:,}, worse {comparison.worse:,}; p = "
-        f"{shown(comparison.p_value, P_VALUE)}, paired t-test). {advice}: "
-        'docs/reference/measures.md, "A stage below the one before it"'
-    )
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from beamrank.evaluation.measures import explain_names
 from beamrank.formats.files import hash_files, shown_paths
 from beamrank.formats.qrels import read_qrels
 from beamrank.notes import SILENT, Progress, counted, first_few
+from beamrank.report.stage_rows import StageReader
 from beamrank.storage import files as storage
 from models.stages.core import open_stages
 from pipelines.console.tables import count_lines
@@ -52,10 +53,10 @@ def write_runs(
     config: RunConfig,
     progress: Progress = SILENT,
     write_parts: WriteParts | None = None,
-) -> tuple[dict[RunFile, str], dict[str, Evaluation]]:
+) -> tuple[dict[RunFile, str], dict[str, Evaluation], StageReader]:
     """Writes every run of a plan in every format that its configuration asks for, and their
-    measures; returns the path of each run, and the measures of each by its name, none without
-    qrels.
+    measures; returns the path of each run, the measures of each by its name, none without qrels,
+    and what counted the stages.
 
     `write_parts` lets workers write the parts of folders; by default this process does. Raises
     PreflightError where stages are not finished: see `sealed_stages`.
@@ -67,7 +68,11 @@ def write_runs(
     files = run_files(stages, config)
     judged = {} if config.judgments is None else hash_files(config.judgments)
     evaluators = run_evaluators(plan, config, files)
-    paths = write_run_files(plan, config, files, stages, manifests, evaluators, write_parts)
+    judged_docs = (evaluator.relevance for evaluator in evaluators.values())
+    ranking = [stage for stage in stages if stage.ranks]
+    reader = StageReader(plan, ranking, next(judged_docs, MappingProxyType({})))
+    common = (plan, config, files, stages, manifests)
+    paths = write_run_files(*common, evaluators, write_parts, reader)
     evaluations = finish_evaluations(plan, evaluators)
     if evaluations:
         _note_evaluations(plan, config, evaluations, progress)
@@ -82,7 +87,7 @@ def write_runs(
                 storage.replace(url, content)
     # A launcher that was suspended between a look and its put has replaced a run of another plan.
     check_current(plan)
-    return paths, evaluations
+    return paths, evaluations, reader
 
 
 def write_run_files(
@@ -93,9 +98,10 @@ def write_run_files(
     manifests: Mapping[str, Manifest],
     evaluators: Evaluators = MappingProxyType({}),
     write_parts: WriteParts | None = None,
+    reader: StageReader | None = None,
 ) -> dict[RunFile, str]:
-    """Writes some runs with their metadata, lets evaluators see the runs that they measure, and
-    returns their paths.
+    """Writes some runs with their metadata, lets evaluators see the runs that they measure and the
+    reader all parts, and returns the paths of the runs.
     """
     check_places(plan, [file.folder(plan) for file in files])
     storage.own_folder(plan.output, RUNS)
@@ -116,6 +122,8 @@ def write_run_files(
             if writer is not None and write_parts is None:
                 writer.write(parts)
             evaluate_shard(parts, evaluators)
+            if reader is not None:
+                reader.add(parts)
         if writer is not None:
             _end_folders(plan, writer, stages, manifests)
         for file, spool in spools.items():

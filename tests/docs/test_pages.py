@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import operator
 import os
 import re
 import subprocess
@@ -29,6 +30,7 @@ from beamrank.ranking.input_layout import (
 )
 from beamrank.records import SpecialTokens
 from beamrank.report.runs import CandidateView
+from beamrank.report.warnings import CHECKS
 from contrib.fusion import methods as fusion
 from contrib.pairs.score import ScorePreview
 from docs.generate import generated
@@ -165,6 +167,14 @@ def test_page_of_tables_has_every_schema_with_its_columns() -> None:
     for schema, columns in {"per_query/1": PER_QUERY_TABLE, "rejects/1": rejects.SCHEMA}.items():
         assert set(columns.names) <= set(re.findall(r"\w+", others[schema]))
     assert f"at most {rejects.MOST_ROWS:,}" in others["rejects/1"]
+
+
+def test_page_of_reports_has_every_warning_with_its_threshold() -> None:
+    rows = {cells[0]: cells[1] for cells in _table("docs/guide/report.md", "| warning | given")}
+    assert rows.keys() == CHECKS.keys()
+    for name, check in CHECKS.items():
+        words = "less than" if check.holds is operator.lt else "more than"
+        assert f"{words} {check.threshold:g}".replace(" 0.", " .") in rows[name]
 
 
 def test_training_tables_have_every_recipe_and_objective() -> None:

@@ -12,10 +12,11 @@ from beamrank.evaluation.evaluate import evaluate
 from beamrank.evaluation.significance import (
     CORRECTIONS,
     TESTS,
+    comparable,
+    compare_all,
     compare_evaluations,
     compare_values,
     corrected,
-    find_losses,
     randomization_test,
 )
 from beamrank.formats.qrels import qrels_of
@@ -23,8 +24,6 @@ from beamrank.formats.qrels import qrels_of
 QRELS = qrels_of({"q1": {"a": 1}, "q2": {"b": 1}, "q3": {"c": 1}})
 GOOD = {"q1": ["a", "x"], "q2": ["b", "x"], "q3": ["x", "y", "z", "c"]}
 POOR = {"q1": ["x", "a"], "q2": ["b"]}
-# Each with the run of the stage before it: worse, the same, better.
-STAGES = {"bm25": GOOD, "mono": POOR, "duo-min": POOR, "duo-sum": GOOD}
 
 
 def test_t_test_equals_the_textbook():
@@ -132,33 +131,19 @@ def test_comparison_needs_two_topics():
     )
 
 
-def test_find_losses_finds_a_stage_below_the_previous_one():
-    stages = {
-        name: evaluate(run.items(), QRELS, ["NumRet", "RR", "P@1"]) for name, run in STAGES.items()
-    }
-    (loss,) = find_losses(stages)
-    assert (loss.run, loss.before, loss.measure) == ("mono", "bm25", "RR")
-    assert loss.comparison == compare_evaluations(stages["mono"], stages["bm25"])["RR"]
-    assert loss.comparison.difference == pytest.approx(-(0.5 + 0 + 0.25) / 3)
+def test_p_values_of_runs_are_corrected_together():
+    runs = [np.array([0.0, 0.5, 0.0, 0.25]), np.array([1.0, 0.5, 0.75, 1.0])]
+    baselines = [np.array([1.0, 1.0, 0.5, 1.0])] * 2
+    found = compare_all(runs, baselines)
+    alone = [compare_values(*pair) for pair in zip(runs, baselines, strict=True)]
+    assert [each.difference for each in found] == [each.difference for each in alone]
+    assert [each.p_value for each in found] == corrected([each.p_value for each in alone], "holm")
+    assert [each.p_value != other.p_value for each, other in zip(found, alone, strict=True)] == [
+        True,
+        False,
+    ]
 
 
-def test_find_losses_uses_the_first_measure():
-    """Mono has as many relevant docs as BM25, in worse places."""
-    runs = {"bm25": {"q1": ["a", "x"], "q2": ["b"]}, "mono": {"q1": ["x", "a"], "q2": ["b"]}}
-    for measures, measure in (
-        (["R@2", "RR"], None),
-        (["RR", "R@2"], "RR"),
-        (["NumRelRet", "P@1"], "P@1"),
-    ):
-        losses = find_losses(
-            {name: evaluate(run.items(), QRELS, measures) for name, run in runs.items()}
-        )
-        assert [loss.measure for loss in losses] == ([] if measure is None else [measure])
-
-
-def test_find_losses_needs_two_topics():
-    qrels = qrels_of({"q1": {"a": 1}})
-    assert (
-        find_losses({name: evaluate(run.items(), qrels, ["RR"]) for name, run in STAGES.items()})
-        == []
-    )
+def test_only_means_over_two_topics_can_be_compared():
+    assert comparable(["NumRet", "RR", "P_1"], 2) == ["RR", "P@1"]
+    assert comparable(["RR"], 1) == []

@@ -291,6 +291,14 @@ def test_run_without_qrels_shows_what_needs_none(output, tmp_path):
     found = _gather(output, qrels=None)
     assert [line for line in found.missing if "no qrels" in line]
     assert not found.evaluations
+    sentence, table, *lines = report_part(found).sections["The answer"]
+    assert sentence.text.startswith("duo-sum changes the order of 5 of 5 topics")
+    assert [column.name for column in table.table.columns][:3] == [
+        "run",
+        "topics in another order",
+        "inferences",
+    ]
+    assert [line.text for line in lines] == ["No warnings.", *found.missing]
     assert found.views
     write_report(str(tmp_path), [report_part(found)])
     page = (tmp_path / "report.html").read_text()
@@ -415,3 +423,9 @@ def test_truncated_candidates_are_those_that_the_models_counted(
         assert len(of_model) == scored
         assert found == plan.seal(model).total("truncated_docs")
         assert 0 < found < scored
+    rows = {row.stage: row for row in gather(runs, QUICK).stages}
+    for model, run in (("mono", "mono"), ("duo", "duo-sum")):
+        first = [view for view in views if run in view.scores and view.ranks[run] <= 10]
+        assert rows[model].first_docs == len(first)
+        assert rows[model].cut_docs == sum(model in (view.truncated or ()) for view in first) > 0
+    assert rows["retrieve"].first_docs == 0

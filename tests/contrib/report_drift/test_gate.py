@@ -8,9 +8,9 @@ import pytest
 
 from beamrank.errors import BeamrankError, ConfigError
 from beamrank.report.blocks import Failed, TableBlock
-from beamrank.report.report import ReportSettings, gather
+from beamrank.report.report import Report, ReportSettings, gather
 from contrib.report_drift.drift import find_drift
-from contrib.report_drift.gate import Condition, blocks
+from contrib.report_drift.gate import Condition, blocks, judge
 from tests.support.processes import beamrank_here, refused
 from tests.support.scored_outputs import ScoredOutput
 
@@ -111,6 +111,32 @@ def test_last_run_is_compared_with_a_stage(outputs):
     )
     (reason,) = _reasons(report, f"AP <= {difference!r}")
     assert "holds: duo-sum has" in reason
+
+
+def test_warnings_are_counted_without_a_baseline(outputs, tmp_path):
+    report = _gather(outputs[0], baseline="duo-sum")
+    assert _reasons(report, "warnings > 0") == []
+    same = _gather(ScoredOutput(tmp_path, spread=0.0).run())
+    assert len(same.warnings) == 5
+    assert _reasons(same, "warnings >= 5", "warnings > 5") == [
+        f"{same.title}: warnings >= 5 holds: duo-sum has 5"
+    ]
+    with pytest.raises(ConfigError, match="no two runs"):
+        _reasons(Report("trainings"), "warnings > 0")
+
+
+def test_run_that_was_just_written_is_compared_with_its_first_stage(outputs):
+    report = _gather(outputs[0])
+    names = list(report.steps)
+    evaluations = {name: report.evaluations[name] for name in names}
+    written = Report("out", names, names, names[0], evaluations=evaluations, stages=report.stages)
+    difference = report.stages[-1].than_first.difference
+    failed, table = judge(written, fail_if=[f"RR@10 <= {difference!r}"])
+    assert f"RR@10 <= {difference!r} holds: duo-sum has" in failed.text
+    assert [row[-1] for row in table.table.rows] == ["yes"]
+    (table,) = judge(written, fail_if=[f"RR@10 < {difference!r}", "warnings > 5"])
+    assert [row[-1] for row in table.table.rows] == ["no", "no"]
+    assert judge(written) == []
 
 
 @pytest.mark.parametrize("condition", ["AP", "AP < 1_0", "AP < \u0661", "AP < 1e400"])

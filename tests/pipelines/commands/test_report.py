@@ -101,6 +101,26 @@ def test_report_of_a_folder_without_a_run_is_an_error(tmp_path):
     assert "current-plan.json" in refused("report", tmp_path, code=3)
 
 
+def test_report_prints_warnings_and_the_answer_as_json(tmp_path):
+    output = ScoredOutput(tmp_path, spread=0.0).run().plan.output
+    done = beamrank_here("report", output, "--json", "--no-texts", "--trials", "1")
+    found = json.loads(done.stdout)
+    assert found["page"] == f"{output}/report/report.html"
+    assert "out: candidates has one score for all docs of 5 of 5 topics" in done.stderr
+    (run,) = found["runs"]
+    assert run.keys() == {"run", "answer", "stages", "warnings", "missing"}
+    assert run["answer"].startswith("By RR@10, duo-sum (")
+    assert [each["run"] for each in run["stages"]] == ["candidates", "mono", "duo-sum"]
+    first = run["warnings"][0]
+    assert (first["warning"], first["stage"], first["value"], first["threshold"]) == (
+        "one score",
+        "retrieve",
+        1.0,
+        0.5,
+    )
+    assert f"{first['text']}" in done.stderr
+
+
 def test_report_notes_what_is_missing(tmp_path):
     done = beamrank_here("report", ScoredOutput(tmp_path).run(2).plan.output)
     assert done.returncode == 0

@@ -123,9 +123,9 @@ def test_run_reads_each_part_once(cascade, output, monkeypatch):
     read: list[str] = []
     read_part = StageFolder.read_part
 
-    def counting(self, receipt):
+    def counting(self, receipt, columns=None):
         read.append(receipt.part)
-        return read_part(self, receipt)
+        return read_part(self, receipt, columns)
 
     monkeypatch.setattr(StageFolder, "read_part", counting)
     here = cascade.at(str(output))
@@ -136,10 +136,13 @@ def test_run_reads_each_part_once(cascade, output, monkeypatch):
         for path in output.glob(f"{stage}/part-*")
     ]
     assert len(parts) == 3 * len(here.plan.shards)
-    paths, evaluations = write_runs(here.plan, config, ConsoleProgress(quiet=True))
+    paths, evaluations, _ = write_runs(here.plan, config, ConsoleProgress(quiet=True))
     assert len(paths) == 6
     assert list(evaluations) == ["candidates", "mono", "duo-sum"]
-    assert sorted(read) == sorted(Path(part).name for part in parts)
+    # The lengths of docs, which tell how many are cut.
+    tokens = [path.name for path in output.glob("tokenize*/part-*")]
+    assert len(tokens) == len(here.plan.shards)
+    assert sorted(read) == sorted([*tokens, *(Path(part).name for part in parts)])
     read.clear()
     found = Verification()
     verify_runs(here.plan, open_stages(here.plan.stages), config, found)

@@ -64,7 +64,7 @@ def test_log_has_each_stage_and_shard(small, tmp_path):
         for level, *_, logger, message in events
         if logger.partition(".")[0] in PACKAGES
     ]
-    expected = ("duo-sum is below mono", "embedding table 1,000 rows")
+    expected = ("reads only the beginning of", "embedding table 1,000 rows")
     assert [
         text
         for level, text in ours

@@ -1,20 +1,16 @@
-"""Tables on terminals of every width, and the warning about a stage that ends below the one before
-it.
-"""
+"""Tables on terminals of every width."""
 
 import io
 
 import pytest
 from rich.console import Console
 
-from beamrank.evaluation.evaluate import evaluate, evaluate_run_files
+from beamrank.evaluation.evaluate import evaluate_run_files
 from beamrank.evaluation.significance import compare_evaluations
 from beamrank.evaluation.tables import P_VALUE, Column, Table, shown
-from beamrank.formats.qrels import qrels_of
 from pipelines.commands import train
 from pipelines.commands.evaluate import print_tables
-from pipelines.console.progress import ConsoleProgress
-from pipelines.console.tables import print_result, print_table, warn_of_losses
+from pipelines.console.tables import print_result, print_table
 
 WIDTHS = [20, 40, 60, 80, 200]
 
@@ -97,39 +93,6 @@ def test_comparison_fits_into_80_columns():
         console,
     )
     assert len(_printed(console)) == 3
-
-
-def _losses(topics: int, *models: str) -> list[str]:
-    """The warnings about a mono that ranks the relevant doc second and not first, in all topics but
-    one.
-    """
-    qrels = qrels_of({f"q{number}": {"a": 1} for number in range(topics)})
-    bm25 = {query_id: ["a", "x"] for query_id in qrels.relevance}
-    mono = {query_id: ["a"] if query_id == "q0" else ["x", "a"] for query_id in qrels.relevance}
-    runs = {"bm25": bm25, "mono": mono, "duo-sum": mono}
-    console = _console(80)
-    warn_of_losses(
-        {name: evaluate(run.items(), qrels, ["RR@10"]) for name, run in runs.items()},
-        models,
-        ConsoleProgress(console),
-    )
-    return _printed(console)
-
-
-def test_stage_below_the_previous_one_gives_a_warning():
-    loss = (
-        "warning: mono is below bm25: RR@10 0.5556 after 1.0000, difference -0.4444 (topics "
-        "better 0, equal 1, worse 8; p = 4.4e-05, paired t-test). {}emove the stage: "
-        'docs/reference/measures.md, "A stage below the one before it"'
-    )
-    assert _losses(9) == [loss.format("R")]
-    larger = "Use a larger checkpoint, a multilingual one for other languages than English, or r"
-    assert _losses(9, "mono", "duo-sum") == [loss.format(larger)]
-    (chance,) = _losses(2)
-    assert (
-        "p = 0.5, paired t-test). A difference of this size can be due to chance: docs/reference"
-        in chance
-    )
 
 
 def test_training_plan_fits_a_narrow_terminal(monkeypatch, capsys):

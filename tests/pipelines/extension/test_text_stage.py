@@ -80,6 +80,20 @@ def test_stage_scores_texts_that_are_cut_at_a_character(collection):
         assert row["score"] == np.float32(weights.score(TOPICS[row["query_id"]], text))
 
 
+def test_stage_has_a_row_of_the_answer(collection):
+    output = run_here(collection.path).plan.output
+    done = succeed("report", output, "--json", "--no-texts")
+    *_, row = json.loads(done.stdout)["runs"][0]["stages"]
+    texts = _texts(collection)
+    ranked = read_trec(Path(output) / "runs/overlap.trec")
+    first = [texts[doc] for docs in ranked.values() for doc in docs[:7]]
+    assert (row["run"], row["before"], row["topics"]) == ("overlap", "candidates", len(ranked))
+    # A doc that is cut at a character may have two bytes less.
+    assert row["first_docs"] == len(first)
+    assert row["cut_docs"] == sum(len(text.encode()) >= _MOST_BYTES - 3 for text in first) > 0
+    assert row["seconds"] > 0
+
+
 @pytest.mark.slow
 def test_runs_are_the_same_for_runners_and_shards_and_in_memory(collection, tmp_path):
     expected = Path(run_here(collection.path).plan.output)

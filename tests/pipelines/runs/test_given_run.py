@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from pipelines.launcher import Launcher
 from pipelines.passes import Passes
 from pipelines.runners import dataflow
 from tests.pipelines.runners.test_engines import get_engine
-from tests.support.processes import TWO_PROCESSES, beamrank, succeed
+from tests.support.processes import TWO_PROCESSES, beamrank, beamrank_here, succeed
 from tests.support.runs import assert_same_bytes, parts, read_trec
 from tests.support.small_collection import SmallCollection
 
@@ -35,10 +36,14 @@ TOPICS = {"q1": "cats", "q2": "the passage about 3 cats", "q3": "number 7"}
 @pytest.fixture
 def collection(tmp_path) -> SmallCollection:
     """All docs are candidates of each topic; the first four of them tie."""
-    made = SmallCollection(tmp_path, DOCS, TOPICS).given_run({}, k=8)
+    return _collection(tmp_path, TOPICS)
+
+
+def _collection(folder: Path, topics: Mapping[str, str]) -> SmallCollection:
+    made = SmallCollection(folder, DOCS, topics).given_run({}, k=8)
     rows = enumerate(DOCS, 1)
     lines = [f"{doc_id} {rank} {min(5, 9 - rank)} t" for rank, doc_id in rows]
-    made.write("given.trec", (f"{query_id} Q0 {line}" for query_id in TOPICS for line in lines))
+    made.write("given.trec", (f"{query_id} Q0 {line}" for query_id in topics for line in lines))
     return made
 
 
@@ -70,10 +75,11 @@ def test_order_of_ties_decides_the_digest(collection: SmallCollection) -> None:
     assert default.digest == rank.digest != doc_id.digest
 
 
-def test_run_warns_about_a_worse_model(collection: SmallCollection, mono_checkpoint) -> None:
+def test_run_warns_about_a_worse_model(tmp_path: Path, mono_checkpoint) -> None:
     """The relevant docs are those that the model places last, so the run that it was given is
     better.
     """
+    collection = _collection(tmp_path, {f"q{number}": f"number {number}" for number in range(9)})
     collection.keys["mono"] = {"checkpoint": mono_checkpoint, "k": 8}
     assert "warning" not in _run(collection).stderr
     ranked = read_trec(collection.output / "runs/mono.trec")
@@ -82,13 +88,23 @@ def test_run_warns_about_a_worse_model(collection: SmallCollection, mono_checkpo
         {query_id: ids[-1] for query_id, ids in ranked.items()}, ["recip_rank", "P_8"]
     )
     measured = _run(collection, "--stage", "runs")
-    assert "mono is below candidates: RR 0.1250 " in measured.stderr
+    assert "By RR, mono (0.1250) is worse than candidates (" in measured.stderr
+    warnings = [line for line in measured.stderr.splitlines() if line.startswith("warning: ")]
+    below, backwards = warnings
+    assert "mono is below candidates: RR 0.1250 after " in below
+    assert "a larger checkpoint, or a multilingual one" in below
+    assert "the reverse of the order of mono agrees better" in backwards
     assert "P@8" in measured.stderr
     assert measured.stdout.splitlines()[0].split("\t") == ["run", "RR", "P@8"]
     assert json.loads((collection.output / "runs/measures.json").read_text())["mono"] == {
         "RR": 0.125,
         "P@8": 0.125,
     }
+    gate = ["--stage", "runs", "--fail-if"]
+    assert _run(collection, *gate, "warnings > 2").returncode == 0
+    failed = beamrank_here("run", collection.path, *gate, "warnings > 1")
+    assert (failed.returncode, failed.stdout) == (4, measured.stdout)
+    assert failed.stderr.splitlines()[-1].endswith("warnings > 1 holds: mono has 2")
 
 
 def _rows(count: int) -> list[tuple[str, str, int, float]]:
