@@ -190,5 +190,5 @@ def answer_words(rows: Sequence[StageRow]) -> str:
 
 def _verdict(compared: Comparison) -> str:
     if compared.p_value is None or compared.p_value >= SIGNIFICANT:
-        return "neither clearly better nor worse than"
+        return "not clearly different from"
     return "better than" if compared.difference > 0 else "worse than"
