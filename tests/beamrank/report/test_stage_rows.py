@@ -196,7 +196,7 @@ def test_answer_is_first_and_has_a_row_for_each_stage(report: Report) -> None:
 
 @pytest.mark.parametrize(
     ("p_value", "difference", "verdict"),
-    [(0.049, 0.1, "better than"), (0.049, -0.1, "worse than"), (0.05, 0.1, "neither clearly")],
+    [(0.049, 0.1, "better than"), (0.049, -0.1, "worse than"), (0.05, 0.1, "not clearly")],
 )
 def test_sentence_says_whether_the_last_stage_pays(
     p_value: float, difference: float, verdict: str
