@@ -181,7 +181,7 @@ def answer_words(rows: Sequence[StageRow]) -> str:
     cost = f"it cost {last.inferences:,} inferences and {last.seconds:,.1f} worker seconds"
     if last.than_first is None or last.than_before is None:
         changed = f"the order of {last.reordered:,} of {last.topics:,} topics"
-        return f"{last.run} changes {changed}, for better or worse (no judgments); {cost}"
+        return f"{last.run} changes {changed}, and no measure says whether it is better; {cost}"
     compared = {rows[0].run: last.than_first, last.before: last.than_before}
     verdicts = [f"{_verdict(one)} {run} ({one.baseline:.4f})" for run, one in compared.items()]
     words = " and ".join(verdicts)
