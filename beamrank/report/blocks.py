@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from beamrank.evaluation.tables import Table
 from beamrank.report.curves import CurvePoint
@@ -119,15 +119,16 @@ class Section:
             training.
         compares: whether the section compares a report with a `--baseline` that is none of its
             runs.
-        judges: from the report of a run that was just written, which has the measures and the rows
-            of its stages, to its `Failed`: keyword-only parameters are options of `beamrank run`.
+        judges: from the measures of a run, before it starts, to a function from the report of the
+            finished run, which has the measures and the rows of its stages, to its `Failed`.
+            Keyword-only parameters are options of `beamrank run`.
         leads: whether it follows the first section; otherwise it comes before the last one.
     """
 
     blocks: Callable[..., Sequence[Block]]
     shows: Callable[[str], bool] = lambda folder: False  # noqa: ARG005
     compares: Callable[[str], bool] = lambda baseline: False  # noqa: ARG005
-    judges: Callable[..., Sequence[Block]] | None = None
+    judges: Callable[..., Callable[[Any], Sequence[Block]]] | None = None
     leads: bool = False
 
 

@@ -9,6 +9,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import typer
@@ -92,9 +93,23 @@ _FailIf = Annotated[
 ]
 
 
-def judge(report: Report, *, fail_if: _FailIf = None) -> Sequence[Block]:
-    """The reasons to fail of a run that was just written."""
-    return blocks(report, fail_if=fail_if)
+def judge(
+    measures: Sequence[str], *, fail_if: _FailIf = None
+) -> Callable[[Report], Sequence[Block]]:
+    """Gives the reasons to fail of a run with some measures.
+
+    Raises:
+        ConfigError: a condition can have no value in its report.
+    """
+    known = [_WARNINGS, *(parse_measures(measures) if measures else ())]
+    for condition in map(Condition.parse, fail_if or ()):
+        if condition.name not in known:
+            raise ConfigError(
+                f"--fail-if {condition.text!r}: the run is judged by {', '.join(known)}. `qrels` "
+                "and `measures` of the configuration give others, `beamrank report` an earlier "
+                "output"
+            )
+    return partial(blocks, fail_if=fail_if)
 
 
 def blocks(

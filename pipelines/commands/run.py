@@ -242,6 +242,8 @@ def run(
     from pipelines.plan.estimate import Limits
     from pipelines.shares import Share
 
+    measures = () if settings.judgments is None else settings.measures
+    judges = [judge(measures, **chosen(judge, of_packages)) for judge in _JUDGES]
     of_run = (chosen(option, of_packages).items() for option in RUN_OPTIONS.values())
     share = None if only is None else Share.parse(only)
     limits, ENDING.grace_seconds = Limits(max_inferences, max_hours), grace_seconds
@@ -277,8 +279,8 @@ def run(
         print_measures(result.evaluations)
     if result.runs:
         console.note(f"to see what the run did: beamrank report {shlex.quote(result.output)}")
-        for judge in _JUDGES:
-            args.end_if_failed(judge(result.report, **chosen(judge, of_packages)))
+        for judge in judges:
+            args.end_if_failed(judge(result.report))
 
 
 def _write_metrics(output: str, file: str) -> None:

@@ -131,12 +131,20 @@ def test_run_that_was_just_written_is_compared_with_its_first_stage(outputs):
     evaluations = {name: report.evaluations[name] for name in names}
     written = Report("out", names, names, names[0], evaluations=evaluations, stages=report.stages)
     difference = report.stages[-1].than_first.difference
-    failed, table = judge(written, fail_if=[f"RR@10 <= {difference!r}"])
+    measures = ["RR@10"]
+    failed, table = judge(measures, fail_if=[f"RR@10 <= {difference!r}"])(written)
     assert f"RR@10 <= {difference!r} holds: duo-sum has" in failed.text
     assert [row[-1] for row in table.table.rows] == ["yes"]
-    (table,) = judge(written, fail_if=[f"RR@10 < {difference!r}", "warnings > 5"])
+    (table,) = judge(measures, fail_if=[f"RR@10 < {difference!r}", "warnings > 5"])(written)
     assert [row[-1] for row in table.table.rows] == ["no", "no"]
-    assert judge(written) == []
+    assert judge(measures)(written) == []
+
+
+@pytest.mark.parametrize("condition", ["nDCG@10 < 0", "RBO < 0.9"])
+def test_condition_that_a_run_cannot_have_is_refused_before_it(condition):
+    for measures in (["RR@10"], []):
+        with pytest.raises(ConfigError, match=condition):
+            judge(measures, fail_if=[condition])
 
 
 @pytest.mark.parametrize("condition", ["AP", "AP < 1_0", "AP < \u0661", "AP < 1e400"])

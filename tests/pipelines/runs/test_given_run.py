@@ -22,7 +22,7 @@ from pipelines.launcher import Launcher
 from pipelines.passes import Passes
 from pipelines.runners import dataflow
 from tests.pipelines.runners.test_engines import get_engine
-from tests.support.processes import TWO_PROCESSES, beamrank, beamrank_here, succeed
+from tests.support.processes import TWO_PROCESSES, beamrank, beamrank_here, refused, succeed
 from tests.support.runs import assert_same_bytes, parts, read_trec
 from tests.support.small_collection import SmallCollection
 
@@ -105,6 +105,7 @@ def test_run_warns_about_a_worse_model(tmp_path: Path, mono_checkpoint) -> None:
     failed = beamrank_here("run", collection.path, *gate, "warnings > 1")
     assert (failed.returncode, failed.stdout) == (4, measured.stdout)
     assert failed.stderr.splitlines()[-1].endswith("warnings > 1 holds: mono has 2")
+    assert "nDCG@10 < 0" in refused("run", collection.path, "--fail-if", "nDCG@10 < 0", code=2)
 
 
 def _rows(count: int) -> list[tuple[str, str, int, float]]:
