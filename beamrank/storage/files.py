@@ -116,7 +116,7 @@ def located(url: str) -> Iterator[tuple[Any, str]]:
 
 def _filesystem(url: str) -> tuple[Any, str]:
     if not is_remote(url):  # not by its URL, in which `::` would begin another one
-        return system.LocalFileSystem(use_listings_cache=False), url
+        return system.local_filesystem(use_listings_cache=False), url
     for protocol in (link.partition("://")[0] for link in url.split("::")):
         if protocol in _COPYING:
             raise PreflightError(

@@ -333,7 +333,7 @@ class LocalWorld:
             realpath=lambda path: path,
         )
 
-    def LocalFileSystem(self, **_: Any) -> "SimulatedLocalFiles":
+    def local_filesystem(self, **_: Any) -> "SimulatedLocalFiles":
         return SimulatedLocalFiles(self)
 
     # Ends.

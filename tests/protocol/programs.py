@@ -309,7 +309,7 @@ def _write_run_metadata(plan: Plan, config: RunConfig, file: Any, *_: object) ->
 _CALLS = (
     *("time", "monotonic", "gethostname", "getpid", "uuid4", "open", "dup", "close", "write"),
     *("fsync", "fdopen", "flock", "link", "replace", "unlink", "mkdir", "makedirs", "rmdir"),
-    *("utime", "stat", "readlink", "scandir", "path", "LocalFileSystem"),
+    *("utime", "stat", "readlink", "scandir", "path", "local_filesystem"),
 )
 
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -232,12 +233,14 @@ def test_killed_worker_process_is_replaced_twice(config_path, tmp_path, kills) -
             if sum(event[6] == "retrying:" for event in _events(output)) < len(killed):
                 return False
             for worker in worker_processes(process):
-                worker.suspend()
-                if worker.pid not in killed and _is_in_a_shard(output, worker.pid):
-                    worker.kill()
-                    killed.append(worker.pid)
-                    return True
-                worker.resume()
+                # The others of an attempt that was given up are still ending.
+                with suppress(psutil.NoSuchProcess):
+                    worker.suspend()
+                    if worker.pid not in killed and _is_in_a_shard(output, worker.pid):
+                        worker.kill()
+                        killed.append(worker.pid)
+                        return True
+                    worker.resume()
             return False
 
         for _ in range(kills):
