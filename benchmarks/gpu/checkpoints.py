@@ -93,14 +93,12 @@ def checkpoint(name: str, setup: Setup) -> str:
 
 @cache
 def load(name: str, setup: Setup, device: str, dtype: str) -> Reranker:
-    """A model on a device; a process loads it once."""
+    """A model that scores pairs on a device; a process loads it once."""
     own: dict[str, Any] = {"truncation": "hf"}
     if name == QWEN:
         own = {"prompt": {"text": prefix.PROMPT}, "answers": prefix.ANSWERS}
-    if name == DUO:
-        own = {}
-    folder, kind = checkpoint(name, setup), "duo" if name == DUO else "mono"
-    return Reranker(folder, kind, dtype=dtype, device=device, threads=usable_cores(), **own)
+    folder = checkpoint(name, setup)
+    return Reranker(folder, dtype=dtype, device=device, threads=usable_cores(), **own)
 
 
 def inputs(model: Reranker, count: int, tokens: int | None = None) -> PackedInputs:

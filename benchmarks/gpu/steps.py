@@ -197,9 +197,12 @@ def cascade(setup: Setup) -> Iterator[Row]:
     topics = {question.query_id: question.text for question in demo_questions()}
     docs = {doc.doc_id: doc.text for doc in stdlib_docs()}
     drawn, scores = np.random.default_rng(2), np.arange(depth, 0, -1.0).tolist()
-    choose = partial(drawn.choice, sorted(docs), depth, replace=False)
-    run = {topic: dict(zip(choose().tolist(), scores, strict=True)) for topic in topics}
-    models = {"mono": checkpoint(FIRST, setup), "duo": checkpoint(DUO, setup)}
+    ids = np.array(sorted(docs))
+    run = {
+        topic: dict(zip(drawn.permutation(ids)[:depth].tolist(), scores, strict=True))
+        for topic in topics
+    }
+    models: Any = {"mono": checkpoint(FIRST, setup), "duo": checkpoint(DUO, setup)}
     place: Any = {"device": setup.device, "dtype": setup.dtypes[0]}
     start = time.perf_counter()
     wanted = rerank(topics, run, docs, k0=depth, k1=_DUO_DEPTH, **models, **place)

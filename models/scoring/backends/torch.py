@@ -220,7 +220,7 @@ def why_not_used() -> str | None:
     gpus = describe_machine().gpus
     if gpus and os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1"):
         try:
-            torch.cuda.init()
+            torch.cuda.init()  # type: ignore[no-untyped-call]
         # A build of torch without CUDA fails an assertion.
         except (AssertionError, RuntimeError) as error:
             built = f"torch {torch.__version__} (CUDA {torch.version.cuda})"

@@ -4,6 +4,7 @@ from three numbers of a batch, or from all of its lengths.
 
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
+from models.architectures.encoder.model import EncoderScorer
 from models.architectures.kernels.attention import Layout, TokenRows
 from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 from tests.support.models.families import CASES, random_inputs, save_case
@@ -59,9 +61,11 @@ def _calls(model: nn.Module, name: str, lengths: Sequence[int], layout: Layout) 
     return calls.made
 
 
-def _model(name: str, folder: Any) -> nn.Module:
+def _model(name: str, folder: Path) -> EncoderScorer:
     checkpoint = resolve_checkpoint(save_case(folder, name), "mono")
-    return checkpoint.architecture.build(load_weights(checkpoint), torch.float32)
+    model = checkpoint.architecture.build(load_weights(checkpoint), torch.float32)
+    assert isinstance(model, EncoderScorer)
+    return model
 
 
 @pytest.mark.parametrize("name", CASES)
