@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
-from functools import partial
-from itertools import product
+from functools import cache, partial, wraps
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ import yaml
 
 from beamrank import read_run, rerank, write_run
 from beamrank.demo.collection import demo_questions, stdlib_docs, write_collection
+from beamrank.errors import BeamrankError
 from beamrank.machine import describe_machine, usable_cores
 from benchmarks.engine import engines
 from benchmarks.gpu.checkpoints import DUO, FIRST, MODELS, QWEN, Setup, checkpoint, inputs, load
@@ -55,57 +55,83 @@ def machine(setup: Setup) -> Iterator[Row]:
         yield {"fact": name, "value": str(value)}
 
 
-def parity(setup: Setup) -> Iterator[Row]:
+def of_models(
+    rows: Callable[[Setup, str], Iterator[Row]],
+) -> Callable[[Setup], Iterator[Row]]:
+    """A step that does the models one after the other: one that fails is named."""
+
+    @wraps(rows)
+    def step(setup: Setup) -> Iterator[Row]:
+        for name in MODELS:
+            try:
+                yield from rows(setup, name)
+            except (BeamrankError, RuntimeError, ImportError) as error:
+                # After others of CUDA, the process can no longer use the card.
+                if "CUDA error" in str(error):
+                    raise
+                yield {"model": name, "error": f"{type(error).__name__}: {error}"}
+
+    return step
+
+
+@of_models
+def parity(setup: Setup, name: str) -> Iterator[Row]:
     """How far scores are from those in float32 on the CPU, as shares of their spread."""
-    for name in MODELS:
-        exact = load(name, setup, "cpu", "float32")
-        packed = inputs(exact, setup.sized(_COMPARED))
-        wanted = exact.engine.score(packed).log_odds
-        for dtype in setup.dtypes:
-            engine = load(name, setup, setup.device, dtype).engine
-            error = np.abs(engine.score(packed).log_odds - wanted) / wanted.std()
-            rms, largest = float(np.sqrt(np.square(error).mean())), float(error.max())
-            yield {"model": name, "dtype": dtype, "rms": rms, "largest": largest}
+    exact = load(name, setup, "cpu", "float32")
+    packed = inputs(exact, setup.sized(_COMPARED))
+    wanted = exact.engine.score(packed).log_odds
+    for dtype in setup.dtypes:
+        engine = load(name, setup, setup.device, dtype).engine
+        error = np.abs(engine.score(packed).log_odds - wanted) / wanted.std()
+        rms, largest = float(np.sqrt(np.square(error).mean())), float(error.max())
+        yield {"model": name, "dtype": dtype, "rms": rms, "largest": largest}
 
 
-def batches(setup: Setup) -> Iterator[Row]:
+@of_models
+def batches(setup: Setup, name: str) -> Iterator[Row]:
     """Whether bits depend on the batch: some of the same inputs in random orders and batches."""
     drawn = np.random.default_rng(1)
-    for name in MODELS:
-        model = load(name, setup, setup.device, setup.dtypes[0])
-        packed, engine = inputs(model, setup.sized(_COMPARED)), model.engine
-        wanted, budget = engine.score(packed).log_odds, engine.token_budget
-        again = engine.score(packed).log_odds.tobytes() == wanted.tobytes()
-        others, errors = [], []
-        for _ in range(setup.sized(_TRIALS.get(name, _FEWER_TRIALS))):
-            some = drawn.permutation(len(packed))[: drawn.integers(1, len(packed) + 1)]
-            engine.token_budget = int(drawn.integers(256, 1 + packed.lengths.sum()))
-            error = np.abs(engine.score(packed.take(some)).log_odds - wanted[some])
-            others.append(np.mean(error > 0))
-            errors.append(error.max() / wanted.std())
-        engine.token_budget = budget
-        yield {
-            "model": name,
-            "same_bits_again": again,
-            "trials": len(others),
-            "with_other_bits": int(np.count_nonzero(others)),
-            "share_of_inputs": float(np.mean(others)),
-            "largest": float(max(errors)),
-        }
+    model = load(name, setup, setup.device, setup.dtypes[0])
+    packed, engine = inputs(model, setup.sized(_COMPARED)), model.engine
+    wanted, budget = engine.score(packed).log_odds, engine.token_budget
+    again = engine.score(packed).log_odds.tobytes() == wanted.tobytes()
+    others, errors = [], []
+    for _ in range(setup.sized(_TRIALS.get(name, _FEWER_TRIALS))):
+        some = drawn.permutation(len(packed))[: drawn.integers(1, len(packed) + 1)]
+        engine.token_budget = int(drawn.integers(256, 1 + packed.lengths.sum()))
+        error = np.abs(engine.score(packed.take(some)).log_odds - wanted[some])
+        others.append(np.mean(error > 0))
+        errors.append(error.max() / wanted.std())
+    engine.token_budget = budget
+    yield {
+        "model": name,
+        "same_bits_again": again,
+        "trials": len(others),
+        "with_other_bits": int(np.count_nonzero(others)),
+        "share_of_inputs": float(np.mean(others)),
+        "largest": float(max(errors)),
+    }
 
 
-def rates(setup: Setup) -> Iterator[Row]:
+@cache
+def _peak(setup: Setup) -> float:
+    return engines.peak_flops(engines.Place(setup.device, usable_cores()))
+
+
+@of_models
+def rates(setup: Setup, name: str) -> Iterator[Row]:
     """Inputs a second from stored tokens; the share of a product's rate that the layers' matrices
     alone need.
     """
-    peak = engines.peak_flops(engines.Place(setup.device, usable_cores()))
-    yield {"model": "a product", "tflops": round(peak / 1e12, 3)}
-    for tokens, name in product(_LENGTHS, MODELS):
+    for tokens in _LENGTHS:
         for dtype in setup.dtypes[: 3 if tokens == _LENGTHS[0] else 1]:
             model = load(name, setup, setup.device, dtype)
-            rate, work = _rate(setup, model, tokens), 2 * _products(model) * tokens
-            figures = {"rate": round(rate, 1), "share_of_product": round(work * rate / peak, 3)}
-            yield {"model": name, "dtype": dtype, "tokens": tokens, **figures}
+            rate = _rate(setup, model, tokens)
+            work = 2 * _products(model) * tokens * rate
+            figures = {"rate": round(rate, 1), "tflops": round(work / 1e12, 3)}
+            share = round(work / _peak(setup), 3)
+            row = {"model": name, "dtype": dtype, "tokens": tokens, **figures}
+            yield {**row, "share_of_product": share}
 
 
 def _rate(setup: Setup, model: Reranker, tokens: int) -> float:
@@ -130,24 +156,22 @@ def _products(model: Reranker) -> int:
     )
 
 
-def texts(setup: Setup) -> Iterator[Row]:
+@of_models
+def texts(setup: Setup, name: str) -> Iterator[Row]:
     """Pairs a second from texts, beside sentence-transformers."""
     count, questions, docs = setup.sized(_TEXTS), demo_questions(), stdlib_docs()
     some = [(questions[n % len(questions)].text, docs[2 * n].text) for n in range(count)]
     peer = CrossEncoderSetting(_PEER_BATCH, setup.dtypes[0])
-    place = engines.Place(setup.device, usable_cores())
     sides: dict[str, Callable[..., engines.Score]] = {
         "beamrank": partial(engines.beamrank, setup.dtypes[0]),
         "sentence-transformers": partial(engines.cross_encoder, peer),
     }
-    for name, side in product([name for name in MODELS if name != QWEN], sides):
-        model = engines.Model(checkpoint(name, setup), "mono")
-        row: Row = {"model": name, "engine": side}
-        try:
-            measured = engines.measure(sides[side], model, some, place, 2)
-            yield {**row, "rate": round(count / measured.seconds, 1)}
-        except ImportError as error:
-            yield {**row, "missing": str(error)}
+    model = engines.Model(checkpoint(name, setup), "mono")
+    place = engines.Place(setup.device, usable_cores())
+    # Both would need its prompt.
+    for side in sides if name != QWEN else ():
+        measured = engines.measure(sides[side], model, some, place, 2)
+        yield {"model": name, "engine": side, "rate": round(count / measured.seconds, 1)}
 
 
 def memory(setup: Setup) -> Iterator[Row]:

@@ -8,15 +8,17 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import psutil
 import pytest
 
+from beamrank.errors import DataError
 from benchmarks.gpu.__main__ import write
 from benchmarks.gpu.checkpoints import MODELS, Setup
 from benchmarks.gpu.measure import DONE, measure
-from benchmarks.gpu.steps import STEPS, Row, Step
+from benchmarks.gpu.steps import STEPS, Row, Step, of_models
 from tests import ROOT
 
 _PAGE = (ROOT / "docs/guide/gpus.md").read_text()
@@ -59,11 +61,12 @@ def test_first_look_needs_neither_weights_nor_beam_nor_java(tree, tmp_path_facto
     assert {name: step["ended"] for name, step in steps.items()} == dict.fromkeys(STEPS, DONE)
     assert done.returncode == 0
     rows = {name: step["rows"] for name, step in steps.items()}
-    assert [row["model"] for row in rows["parity"]] == [row["model"] for row in rows["batches"]]
-    assert {row["model"] for row in rows["parity"]} == {*MODELS}
+    for name in ("parity", "batches"):
+        assert [row["model"] for row in rows[name]] == [*MODELS]
     assert all(0 < row["rms"] < 0.2 for row in rows["parity"])
     assert all(row["same_bits_again"] and not row["with_other_bits"] for row in rows["batches"])
-    assert all(row["rate"] > 0 for row in rows["rates"][1:])
+    assert {row["model"] for row in rows["rates"] if row["rate"] > 0} == {*MODELS}
+    assert {row["engine"] for row in rows["texts"]} == {"beamrank", "sentence-transformers"}
     assert rows["cascade"][1]["as_in_memory"]
     assert rows["processes"][1]["same_bits"]
     page = (output / "gpu.md").read_text()
@@ -104,6 +107,22 @@ def test_steps_after_one_that_ends_badly_are_done(tmp_path):
     assert values == {"failing": 2, "dying": 4, "quick": 1}
     assert "illegal memory access" in ended.pop("failing")
     assert ended == {"dying": "its process died", "hanging": "cut", "quick": DONE}
+
+
+@of_models
+def _one_fails(_: Setup, name: str) -> Iterator[Row]:
+    if name == MODELS[1]:
+        raise DataError("scores are not finite")
+    yield {"model": name}
+    if name == MODELS[3]:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+
+def test_model_that_fails_is_named_and_the_others_are_measured(tmp_path):
+    rows = _one_fails(Setup(tmp_path, "cpu", tiny=True))
+    assert [row["model"] for row in islice(rows, 4)] == [*MODELS[:4]]
+    with pytest.raises(RuntimeError, match="device-side assert"):
+        next(rows)
 
 
 def test_figures_of_a_step_that_is_not_finished_are_written(tmp_path):
