@@ -1,6 +1,5 @@
 """The backend that runs a model with torch, on a CPU or on CUDA devices."""
 
-import logging
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -45,7 +44,6 @@ _STREAMS_OF_A_GPU = 2
 _OUT_OF_MEMORY = re.compile(
     "can't alloc|not enough memory|out of memory|ALLOC(ATION)?_FAILED|bad_alloc"
 )
-_log = logging.getLogger(__name__)
 
 
 class TorchBackend:
@@ -58,7 +56,8 @@ class TorchBackend:
     @classmethod
     def resolve(cls, device: str, dtype: str) -> Device:
         resolved = resolve_device(device)
-        return Device(resolved, resolve_dtype(dtype, resolved), default_token_budget(resolved))
+        dtype, budget = resolve_dtype(dtype, resolved), default_token_budget(resolved)
+        return Device(resolved, dtype, budget, cpu_warning(device, resolved))
 
     @classmethod
     def load(
@@ -196,11 +195,7 @@ def resolve_device(requested: str) -> str:
     if not re.fullmatch(DEVICE_PATTERN, requested):
         raise ConfigError(f"device must be {DEVICE_NAMES}, not {requested!r}")
     if requested == "auto":
-        if torch.cuda.is_available():
-            return "cuda"
-        if reason := why_not_used():
-            _log.warning("device auto is the CPU, which is many times slower: %s", reason)
-        return "cpu"
+        return "cuda" if torch.cuda.is_available() else "cpu"
     if requested != "cpu" and not torch.cuda.is_available():
         reason = why_not_used() or "torch finds no CUDA device on this machine"
         raise PreflightError(f"device is {requested}: {reason}; set device to auto or cpu")
@@ -226,6 +221,12 @@ def why_not_used() -> str | None:
             built = f"torch {torch.__version__} (CUDA {torch.version.cuda})"
             return f"{built} cannot use {', '.join(gpus)} of this machine: {error}"
     return None
+
+
+def cpu_warning(requested: str, resolved: str) -> str | None:
+    """What the user of `auto` is told where it is the CPU of a machine with GPUs."""
+    reason = why_not_used() if (requested, resolved) == ("auto", "cpu") else None
+    return reason and f"device auto is the CPU, which is many times slower: {reason}"
 
 
 def resolve_dtype(requested: str, device: str) -> str:

@@ -5,6 +5,7 @@ devices.
 import re
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.machine import WORKER_NUMBER, describe_machine, number_worker
 from models.architectures.kernels.attention import TokenRows
 from models.checkpoints.checkpoint import resolve_checkpoint
+from models.reranker import Reranker
 from models.scoring.backends.torch import (
     CudaModel,
     TorchBackend,
@@ -26,6 +28,8 @@ from models.scoring.backends.torch import (
 from models.scoring.engine import ScoringEngine
 from tests.models.scoring.test_engine import stretches
 from tests.support.models.varlen import varlen_attn
+from tests.support.processes import beamrank_here
+from tests.support.small_collection import SmallCollection
 
 
 class _Stream:
@@ -265,22 +269,36 @@ def unusable_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
+def succeed_here(*arguments: str | Path) -> str:
+    """What a command says."""
+    done = beamrank_here(*arguments)
+    assert done.returncode == 0, done.stderr
+    return " ".join(f"{done.stdout} {done.stderr}".split())
+
+
 @pytest.mark.usefixtures("unusable_gpu")
-def test_driver_that_is_too_old_is_named(caplog):
-    assert resolve_device("auto") == "cpu"
-    (record,) = caplog.records
-    assert record.levelname == "WARNING"
-    assert "H100" in record.getMessage()
-    assert _TOO_OLD in record.getMessage()
+def test_driver_that_is_too_old_is_named(tmp_path, caplog):
+    found = TorchBackend.resolve("auto", "float32")
+    assert found.device == "cpu"
+    assert "H100" in (found.warning or "")
+    assert _TOO_OLD in (found.warning or "")
+    collection = SmallCollection(tmp_path).given_run().with_models()
+    del collection.keys["device"]
+    assert "found version 12040" in succeed_here("plan", collection.path)
+    run = succeed_here("run", collection.path, "--only", "0/1")
+    assert "found version 12040" in run
+    Reranker(str(tmp_path / "mono"))
+    assert any(_TOO_OLD in record.getMessage() for record in caplog.records)
     with pytest.raises(PreflightError, match=r"too old.*found version 12040"):
         resolve_device("cuda:0")
 
 
 @pytest.mark.usefixtures("unusable_gpu")
-def test_hidden_gpus_are_not_missed(monkeypatch, caplog):
+def test_gpus_that_the_user_leaves_out_are_not_missed(monkeypatch):
+    assert TorchBackend.resolve("cpu", "float32").warning is None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert resolve_device("auto") == "cpu"
-    assert not caplog.records
+    found = TorchBackend.resolve("auto", "float32")
+    assert (found.device, found.warning) == ("cpu", None)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
