@@ -122,6 +122,8 @@ class Reranker:
             _log.warning("%s", warning)
         found.check_limits(self.tokenizer, self.limits)
         backend, where = resolve_backend(backend), find_backend(backend).resolve(device, dtype)
+        if where.warning:
+            _log.warning("%s", where.warning)
         most = usable_threads(threads)
         chosen = choose_kernel(kernel, found.architecture, backend, where)
         self.dtype = where.dtype

@@ -42,7 +42,6 @@ from pipelines.plan.estimate import Limits
 from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
 from pipelines.run_options import with_options
-from pipelines.runners import dataflow
 from pipelines.runners.options import Runner, check_server, resolve_kernel
 from pipelines.runners.workers import job_environment
 from pipelines.runs.run_file import run_files
@@ -166,7 +165,8 @@ def execute(
     written = settings.model_dump(mode="json", exclude_unset=True)
     written["flags"] = [str(part) for part in (runner, *flags, limits, options)]
     settings = named_inputs(settings, console)
-    settings = resolve_kernel(settings, runner, flags)
+    if share is None:
+        settings = resolve_kernel(settings, runner, flags)
     settings = with_options(settings, limits.max_inferences, options or {})
     steps = steps_of(settings)
     if stage not in (None, RUNS, *steps):
@@ -178,8 +178,12 @@ def execute(
     if stage != RUNS or has_parts:
         check_server(runner, flags, console)
     scoring: Device | None = None
+    template: str | None = None
     if runner is Runner.DATAFLOW:
+        from pipelines.runners import dataflow
+
         settings, scoring = dataflow.prepare(settings, flags, stage, wait, has_parts)
+        template = dataflow.template_location(flags)
     most = None if stage == RUNS or limits == Limits() else limits.check(settings, stage)
     plan = replace(
         make_plan(settings, console, scoring), written=config_digest(written, settings.output)
@@ -192,7 +196,6 @@ def execute(
         runs = run_files(open_stages(plan.stages), settings)
         check_places(plan, [file.folder(plan) for file in runs])
     stages = [record for record in plan.stages if stage in (None, record.step)]
-    template = dataflow.template_location(flags) if runner is Runner.DATAFLOW else None
     if template and len(stages) > 1:
         raise ConfigError(
             f"a template makes one job, and {stage} takes {len(stages)}, as its models have "

@@ -1,4 +1,7 @@
-"""Runs the stages of a plan, the shards without a receipt as Beam jobs, and seals each stage."""
+"""Runs the stages of a plan, the shards without a receipt as Beam jobs, and seals each stage.
+
+Beam is imported where a job is made: shares of `--only` run without it.
+"""
 
 import logging
 import time
@@ -6,9 +9,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from typing import Any, NoReturn, TypeAlias
-
-import apache_beam as beam
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from beamrank.commit.listing import RUNS, tasks_prefix
 from beamrank.commit.owner import running
@@ -43,13 +44,15 @@ from pipelines.console.progress import (
 from pipelines.console.tables import left_open_words
 from pipelines.passes import Passes
 from pipelines.plan.reuse import Reuse
-from pipelines.runners import dataflow
 from pipelines.runners.options import IN_MEMORY, Runner, new_pipeline, shuffle_room
 from pipelines.runners.watchdog import of_started_job, run_watched
 from pipelines.runs.run_file import ShardWriter
 from pipelines.runs.run_files import warn_of_candidates
-from transforms.scatter import Work, transform_of
-from transforms.shards import SpreadTasks, TaskFile
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+    from transforms.scatter import Work
 
 _log = logging.getLogger(__name__)
 RETRIES = 2
@@ -324,7 +327,7 @@ class Launcher:
         tasks: Sequence[ShardTask],
         digests: Sequence[str],
         bar: Bar,
-    ) -> Iterator[tuple[Sequence[ShardTask], Work, Scan | None]]:
+    ) -> Iterator[tuple[Sequence[ShardTask], "Work", Scan | None]]:
         """The jobs that do some tasks of a stage, one after the other: see `passes.Job`."""
         stage = self._stages[record.name]
         if stage.does == "shards":
@@ -361,9 +364,12 @@ class Launcher:
         digests: tuple[str, ...],
         progress: Callable[[], object],
         tasks: Sequence[ShardTask],
-        work: Work,
+        work: "Work",
     ) -> None:
         """Does some tasks as one Beam job."""
+        from transforms.scatter import transform_of
+        from transforms.shards import SpreadTasks, TaskFile
+
         stall_seconds = self.config.stall_minutes * 60
         file = TaskFile.write(self.plan, folder.url, tasks_prefix(digests), tasks)
         pipeline = self._new_pipeline(stage)
@@ -371,6 +377,8 @@ class Launcher:
         if self.runner is Runner.DATAFLOW:
             job = self._submit(pipeline, stage)
             if self.wait:
+                from pipelines.runners import dataflow
+
                 dataflow.wait(job, progress, stall_seconds, self.console.warn)
             return
         # At an object store listings cost money.
@@ -378,19 +386,25 @@ class Launcher:
         run_watched(pipeline, at_most_every(pause, progress), stall_seconds)
         progress()
 
-    def _new_pipeline(self, stage: StageRecord) -> beam.Pipeline:
+    def _new_pipeline(self, stage: StageRecord) -> "beam.Pipeline":
         """An empty pipeline for one job of a stage."""
         if self.runner is Runner.DATAFLOW:
+            from pipelines.runners import dataflow
+
             return dataflow.new_pipeline(self.plan, stage, self.beam_flags)
         return new_pipeline(self.runner, self.beam_flags)
 
-    def _submit(self, pipeline: beam.Pipeline, stage: StageRecord) -> Any:
+    def _submit(self, pipeline: "beam.Pipeline", stage: StageRecord) -> Any:
+        from pipelines.runners import dataflow
+
         job, name = dataflow.submit(pipeline, stage.name, self.console.note)
         self.submitted.append(name)
         return job
 
     def submit_nothing(self, stage: StageRecord) -> None:
         """Submits a job of a stage whose shards are all done: a flex template must make one."""
+        import apache_beam as beam
+
         pipeline = self._new_pipeline(stage)
         _ = pipeline | "NothingToDo" >> beam.Impulse()
         self._submit(pipeline, stage)

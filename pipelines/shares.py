@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from beamrank.commit.plan import EngineVersionError, Plan, read_plan
 from beamrank.commit.receipts import Receipt, StageFolder
@@ -23,7 +23,9 @@ from pipelines.launcher import Launcher, Receipts, incomplete
 from pipelines.plan.changes import plan_changes
 from pipelines.runners.options import Runner
 from pipelines.runners.watchdog import watch
-from transforms.scatter import Work
+
+if TYPE_CHECKING:
+    from transforms.scatter import Work
 
 
 class Share(NamedTuple):
@@ -136,7 +138,7 @@ class ShareLauncher(Launcher):
         _digests: tuple[str, ...],
         progress: Callable[[], object],
         tasks: Sequence[ShardTask],
-        work: Work,
+        work: "Work",
     ) -> None:
         here = partial(self._done.update, done_here(work, tasks))
         watch(here, progress, self.config.stall_minutes * 60)

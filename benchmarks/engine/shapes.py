@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 EMBEDDED = "embedded:mono"
-_GEGLU_WIDTHS = {768: 1152}
 
 
 class Shape(NamedTuple):
@@ -27,15 +26,19 @@ class Shape(NamedTuple):
     inputs: int
     kind: RerankerKind = "mono"
 
-    def save(self, folder: Path) -> str:
-        """Saves random weights with the vocabulary of the embedded pair, and returns its folder."""
+    def save(self, folder: Path, vocabulary: str | None = None, **keys: Any) -> str:
+        """Saves random weights with the vocabulary of a folder, by default the embedded pair's, and
+        further keys of the configuration; returns the folder.
+        """
         if not self.layers:
             return resolve_checkpoint(EMBEDDED, "mono").folder
         import torch
         from transformers import AutoConfig, AutoModelForSequenceClassification
 
         torch.manual_seed(0)
-        tokenizer = _tokenizer(self.model_type)
+        tokenizer = _tokenizer(
+            self.model_type, vocabulary or resolve_checkpoint(EMBEDDED, "mono").folder
+        )
         special = {"pad_token_id": tokenizer.pad_token_id, "cls_token_id": tokenizer.cls_token_id}
         special |= {
             "sep_token_id": tokenizer.sep_token_id,
@@ -48,7 +51,7 @@ class Shape(NamedTuple):
             hidden_size=self.hidden,
             num_hidden_layers=self.layers,
             num_attention_heads=self.heads,
-            intermediate_size=_GEGLU_WIDTHS[self.hidden]
+            intermediate_size=3 * self.hidden // 2
             if self.model_type == "modernbert"
             else 4 * self.hidden,
             max_position_embeddings=512 + tokenizer.pad_token_id + 1,
@@ -58,6 +61,7 @@ class Shape(NamedTuple):
             if self.model_type == "xlm-roberta"
             else 2,
             **special,
+            **keys,
         )
         config.num_labels = 2 if self.kind == "duo" else 1
         classes: Any = AutoModelForSequenceClassification
@@ -66,14 +70,12 @@ class Shape(NamedTuple):
         return str(folder)
 
 
-def _tokenizer(model_type: str) -> "PreTrainedTokenizerBase":
-    """The tokenizer of the embedded pair, with the layout of pairs of a family."""
+def _tokenizer(model_type: str, folder: str) -> "PreTrainedTokenizerBase":
+    """The tokenizer of a folder, with the layout of pairs of a family."""
     from tokenizers.processors import TemplateProcessing
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-        resolve_checkpoint(EMBEDDED, "mono").folder
-    )
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
     if model_type == "bert":
         return tokenizer
     library = tokenizer.backend_tokenizer

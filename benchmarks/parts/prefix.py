@@ -22,7 +22,7 @@ from models.reranker import Reranker
 
 _QWEN3 = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 2}
 _QWEN3 |= {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128}
-_PROMPT, _ANSWERS = "Query: {{ query }}\nDocument: {{ doc }}\n", ("y", "n")
+PROMPT, ANSWERS = "Query: {{ query }}\nDocument: {{ doc }}\n", ("y", "n")
 _PREFIX, _DOC, _DOCS = 200, 100, 50
 _WANTED_RATIO = 1.5
 _SEED = 20_261_129
@@ -38,13 +38,13 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
             device="cpu",
             max_query_length=_PREFIX + 64,
             max_length=512,
-            prompt={"text": _PROMPT},
-            answers=_ANSWERS,
+            prompt={"text": PROMPT},
+            answers=ANSWERS,
             prefix=prefix,
         )
         for prefix in ("none", "shared")
     }
-    pairs = make_pairs(len(_PROMPT.partition("{{")[0] + "\nDocument: "))
+    pairs = make_pairs(len(PROMPT.partition("{{")[0] + "\nDocument: "))
     seconds, scores = dict.fromkeys(rerankers, np.inf), {}
     for _ in range(options.rounds):
         for prefix, reranker in rerankers.items():
@@ -65,8 +65,8 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part
     yield "qwen3", Part(figures, (Target(name, ratio, "at least", _WANTED_RATIO),))
 
 
-def save_model(folder: Path) -> str:
-    """Writes a random checkpoint whose tokens are bytes."""
+def save_model(folder: Path, **keys: int) -> str:
+    """Writes a random checkpoint whose tokens are bytes, with further keys of its configuration."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {char: number for number, char in enumerate([*alphabet, "<|endoftext|>"])}
     tokenizer = Tokenizer(models.BPE(vocabulary, []))
@@ -75,7 +75,8 @@ def save_model(folder: Path) -> str:
     fast: Any = transformers.PreTrainedTokenizerFast
     fast(tokenizer_object=tokenizer, eos_token="<|endoftext|>").save_pretrained(folder)
     torch.manual_seed(_SEED)
-    config = transformers.AutoConfig.for_model("qwen3", vocab_size=len(vocabulary), **_QWEN3)
+    sizes = {**_QWEN3, "vocab_size": len(vocabulary), **keys}
+    config = transformers.AutoConfig.for_model("qwen3", **sizes)
     causal: Any = transformers.AutoModelForCausalLM
     causal.from_config(config).save_pretrained(folder)
     return str(folder)

@@ -17,7 +17,7 @@ from beamrank.config.stages import ModelConfig
 from beamrank.config.yaml import check_document, read_document
 from beamrank.demo.collection import demo_questions, stdlib_docs
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
-from beamrank.machine import usable_cores, usable_memory_bytes
+from beamrank.machine import describe_machine, usable_cores, usable_memory_bytes
 from beamrank.ranking.input_layout import TEXT_COUNTS
 from beamrank.storage.disk_cache import cache_root
 from beamrank.storage.urls import hide_credentials
@@ -125,6 +125,14 @@ def _lucene() -> str:
     return f"{call(version)} in {anserini_jar().name}"
 
 
+def _gpus() -> str:
+    from models.scoring.backends.torch import why_not_used
+
+    if reason := why_not_used():
+        raise PreflightError(f"{reason}: see docs/guide/gpus.md")
+    return ", ".join(describe_machine().gpus) or "none"
+
+
 def _scoring() -> str:
     from models.scoring.backends.registry import find_backend
 
@@ -192,6 +200,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     ),
     "Java 21 or later": _java,
     "Lucene": _lucene,
+    "GPUs": _gpus,
     "scoring": _scoring,
     "kernels": _kernels,
     "speed": _speed,

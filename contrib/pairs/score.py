@@ -108,6 +108,8 @@ def _plan(
     for warning in (*warnings_of(checkpoint), *input_warnings(checkpoint, limits)):
         console.warn(warning)
     device = device or find_backend(settings.backend).resolve(settings.device, settings.dtype)
+    if device.warning:
+        console.warn(device.warning)
     stage = ScorePairs.of_files(settings, files[0], checkpoint, device)
     digested = [
         (digest_file(file.url, read=not storage.is_remote(file.url)), file.rows) for file in files

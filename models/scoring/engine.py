@@ -143,7 +143,7 @@ class ScoringEngine:
                 f"{broken} of {len(log_odds)} scores of the checkpoint "
                 f"{self.checkpoint.reference} are not finite, and cannot be ranked: its "
                 "activations overflow in this dtype, or its weights are broken. Run with dtype "
-                "float32"
+                "bfloat16 or float32, which hardly overflow"
             )
         padded_tokens = sum(tokens for _, _, tokens in scored)
         return Scores(log_odds, len(inputs), int(lengths.sum()), padded_tokens, halvings=splits)

@@ -96,6 +96,7 @@ def train(
     """
     if missing := [name for name in ("accelerate", "datasets") if find_spec(name) is None]:
         raise PreflightError(f"training needs {' and '.join(missing)}: pip install '.[train]'")
+    from models.scoring.backends.torch import cpu_warning
     from models.training.config import fold_configs, load_train_config
     from models.training.dev import POOLED, POOLED_GIVEN, rank_held_out, write_pooled
     from models.training.session import Session, join_processes, plan_training
@@ -110,6 +111,8 @@ def train(
     processes = join_processes(configs[0].device)
     first = processes.is_main_process
     console = console_progress(verbose and first, quiet or not first)
+    if warning := cpu_warning(configs[0].device, processes.device.type):
+        console.warn(warning)
     done: list[tuple[DevSet, Rankings]] = []
     for settings in [named_training(config, console) for config in configs]:
         session = Session(settings, model, processes, dry_run=dry_run)

@@ -114,6 +114,8 @@ def _decide(
         console.note(line)
     corpus = digest_corpus(config.corpus)
     device = scoring or find_backend(config.backend).resolve(config.device, config.dtype)
+    if device.warning:
+        console.warn(device.warning)
     stages = plan_stages(Planning(config, corpus.digest, checkpoints, device, console, builds))
     values = config.model_dump(mode="json")
     if not left_out:

@@ -86,12 +86,12 @@ def beam_options(runner: Runner, flags: Sequence[str]) -> "PipelineOptions":
 
 def shuffle_room(runner: Runner, flags: Sequence[str] = ()) -> float:
     """How many bytes one job can send to its shards; infinity where no limit is known."""
-    from apache_beam.options.pipeline_options import FlinkRunnerOptions
-
     if runner in IN_MEMORY:
         free_bytes = min(psutil.virtual_memory().available, usable_memory_bytes())
         return free_bytes * _IN_MEMORY_SHARE / _IN_MEMORY_FACTOR
     if runner is Runner.FLINK:
+        from apache_beam.options.pipeline_options import FlinkRunnerOptions
+
         return _FLINK_BUNDLE_BYTES * max(
             1, beam_options(runner, flags).view_as(FlinkRunnerOptions).parallelism
         )

@@ -14,12 +14,9 @@ from collections.abc import Callable
 from errno import EDQUOT, EFBIG, ENOSPC
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-import apache_beam as beam
 import psutil
-from apache_beam.options.pipeline_options import PortableOptions
-from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beamrank.errors import (
     BeamrankError,
@@ -36,8 +33,11 @@ from beamrank.storage.digested import RewrittenError
 from beamrank.storage.stores import UnansweredError
 from models.lucene.jvm import JavaError
 from models.stages import attempt
-from pipelines.runners.job_server import check_job_server
 from pipelines.runners.workers import ENDING, is_worker
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+    from apache_beam.runners.runner import PipelineResult
 
 _POLL_SECONDS = 0.25
 _POLLS_AT_MOST = 10
@@ -88,9 +88,11 @@ _LOST_WORKER = re.compile(
 
 
 def run_watched(
-    pipeline: beam.Pipeline, progress: Callable[[], object], stall_seconds: float
+    pipeline: "beam.Pipeline", progress: Callable[[], object], stall_seconds: float
 ) -> None:
     """Runs a pipeline to its end: see `watch`."""
+    from apache_beam.options.pipeline_options import PortableOptions
+
     watch(
         partial(_run, pipeline),
         progress,
@@ -121,16 +123,22 @@ def watch(
             if ENDING.check():
                 return
             workers.check()
-            if endpoint is not None:
-                # Beam's client would wait for a dead server as long as for a job.
-                check_job_server(endpoint)
+            # Beam's client would wait for a dead server as long as for a job.
+            _check_server(endpoint)
 
         error = wait_with_stall(
             work, progress, stall_seconds, lambda: "treating the job as stalled", check
         )
     if error is not None:
-        check_job_server(endpoint, error)
+        _check_server(endpoint, error)
         raise explain(error) from error
+
+
+def _check_server(endpoint: str | None, error: BaseException | None = None) -> None:
+    if endpoint is not None:
+        from pipelines.runners.job_server import check_job_server
+
+        check_job_server(endpoint, error)
 
 
 class _Outcome(contextlib.ContextDecorator):
@@ -183,7 +191,9 @@ def wait_with_stall(
             )
 
 
-def _run(pipeline: beam.Pipeline) -> None:
+def _run(pipeline: "beam.Pipeline") -> None:
+    from apache_beam.runners.runner import PipelineState
+
     result = pipeline.run()
     while not PipelineState.is_terminal(result.state):
         time.sleep(_POLL_SECONDS)
@@ -195,7 +205,7 @@ def _run(pipeline: beam.Pipeline) -> None:
         result.wait_until_finish()
 
 
-def _clean_up(result: PipelineResult) -> None:
+def _clean_up(result: "PipelineResult") -> None:
     with contextlib.suppress(Exception):
         result.wait_until_finish()
 

@@ -103,3 +103,18 @@ def test_kubernetes_job_gives_each_index_its_share(tmp_path) -> None:
     assert TemporaryError.exit_code not in final
     assert "config.yaml" in done.stderr
     assert "No such option" not in done.stderr
+
+
+def test_kubernetes_patch_asks_for_a_gpu_and_changes_nothing_else() -> None:
+    folder = ROOT / "examples/kubernetes"
+    job, patch = (
+        yaml.safe_load((folder / name).read_text())["spec"]["template"]["spec"]
+        for name in ("job.yaml", "gpu.yaml")
+    )
+    (before,), (added,) = job["containers"], patch["containers"]
+    assert patch.keys() == {"containers"}
+    assert added.keys() == {"name", "image", "resources"}
+    # Kubernetes merges containers by name, and takes the limit for the request.
+    assert added["name"] == before["name"]
+    assert added["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    assert added["image"] == before["image"].replace("/cpu:", "/gpu:")

@@ -45,6 +45,7 @@ _LIBRARIES = (
                 (*_ENGINES, "typer"),
             ),
             ("import models.stages.core", _ENGINES),
+            ("import pipelines.shares", ("apache_beam", "torch", "jnius", "grpc")),
             (
                 "from models.tokenizers.bert import load_bert; "
                 f"load_bert({str(MINILM)!r}).encode(['a'], 5)",

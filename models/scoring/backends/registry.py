@@ -27,11 +27,14 @@ _FEATURES = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
 
 
 class Device(NamedTuple):
-    """The device and dtype of a model, and the default number of tokens of a batch there."""
+    """The device and dtype of a model, and the default number of tokens of a batch there; what a
+    user should know about the choice.
+    """
 
     device: str
     dtype: str
     token_budget: int
+    warning: str | None = None
 
 
 class OutOfMemory(Exception):

@@ -14,7 +14,13 @@ import torch
 from torch import nn
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.machine import DEVICE_NAMES, DEVICE_PATTERN, WORKER_NUMBER, is_cuda
+from beamrank.machine import (
+    DEVICE_NAMES,
+    DEVICE_PATTERN,
+    WORKER_NUMBER,
+    describe_machine,
+    is_cuda,
+)
 from beamrank.ranking.input_layout import Lengths, PaddedBatch
 from models.architectures.kernels.attention import Layout, TokenRows, supports_varlen
 from models.architectures.kernels.compiled import VERSION, Kernels, load_kernels, why_torch
@@ -33,10 +39,10 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 # One thread prepares a batch while another waits for its scores.
 _STREAMS_OF_A_GPU = 2
-# cuBLAS takes its own memory as it is initialized. std::bad_alloc comes from libraries in C++.
+# std::bad_alloc comes from libraries in C++. Not CUBLAS_STATUS_NOT_INITIALIZED, which also follows
+# any error that ended the use of a GPU by this process.
 _OUT_OF_MEMORY = re.compile(
-    "can't alloc|not enough memory|out of "
-    "memory|ALLOC(ATION)?_FAILED|CUBLAS_STATUS_NOT_INITIALIZED|bad_alloc"
+    "can't alloc|not enough memory|out of memory|ALLOC(ATION)?_FAILED|bad_alloc"
 )
 
 
@@ -50,7 +56,8 @@ class TorchBackend:
     @classmethod
     def resolve(cls, device: str, dtype: str) -> Device:
         resolved = resolve_device(device)
-        return Device(resolved, resolve_dtype(dtype, resolved), default_token_budget(resolved))
+        dtype, budget = resolve_dtype(dtype, resolved), default_token_budget(resolved)
+        return Device(resolved, dtype, budget, cpu_warning(device, resolved))
 
     @classmethod
     def load(
@@ -190,10 +197,8 @@ def resolve_device(requested: str) -> str:
     if requested == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if requested != "cpu" and not torch.cuda.is_available():
-        raise PreflightError(
-            f"device is {requested}, and torch finds no CUDA device on this machine: set device "
-            "to auto or cpu"
-        )
+        reason = why_not_used() or "torch finds no CUDA device on this machine"
+        raise PreflightError(f"device is {requested}: {reason}; set device to auto or cpu")
     _, _, number = requested.partition(":")
     count = torch.cuda.device_count()
     if number and int(number) >= count:
@@ -203,30 +208,53 @@ def resolve_device(requested: str) -> str:
     return requested
 
 
+def why_not_used() -> str | None:
+    """Why torch does not use the GPUs that NVIDIA's driver lists; None where it does, there are
+    none, or the user hides them.
+    """
+    gpus = describe_machine().gpus
+    if gpus and os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1"):
+        try:
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+        # A build of torch without CUDA fails an assertion.
+        except (AssertionError, RuntimeError) as error:
+            built = f"torch {torch.__version__} (CUDA {torch.version.cuda})"
+            return f"{built} cannot use {', '.join(gpus)} of this machine: {error}"
+    return None
+
+
+def cpu_warning(requested: str, resolved: str) -> str | None:
+    """What the user of `auto` is told where it is the CPU of a machine with GPUs."""
+    reason = why_not_used() if (requested, resolved) == ("auto", "cpu") else None
+    return reason and f"device auto is the CPU, which is many times slower: {reason}"
+
+
 def resolve_dtype(requested: str, device: str) -> str:
     """The dtype of the encoder; `auto` is the one that the device is fast at.
 
-    On a CPU that is bfloat16 with AMX tiles, and on an AMD with AVX-512's bfloat16. Elsewhere
-    float32 was faster, also on an Intel that has these instructions without AMX.
+    On GPUs that is bfloat16, which does not overflow as float16 does, where all compute in it. On
+    a CPU it is bfloat16 with AMX tiles, and on an AMD with AVX-512's bfloat16. Elsewhere float32
+    was faster, also on an Intel that has these instructions without AMX.
     """
     if requested == "auto":
         if is_cuda(device):
-            return "float16"
+            return "bfloat16" if _compute_bfloat16(device) else "float16"
         has = torch.cpu.get_capabilities()
         on_amd = has.get("avx512_bf16", False) and has["cpu_name"].startswith("AMD")
         return "bfloat16" if on_amd or torch.cpu._is_amx_tile_supported() else "float32"
     if requested not in DTYPES:
         raise ConfigError(f"dtype must be auto or one of {', '.join(DTYPES)}, not {requested!r}")
-    if (
-        requested == "bfloat16"
-        and is_cuda(device)
-        and not torch.cuda.is_bf16_supported(including_emulation=False)
-    ):
+    if requested == "bfloat16" and is_cuda(device) and not _compute_bfloat16(device):
         raise PreflightError(
             "dtype is bfloat16, and this GPU does not compute in it: set dtype to float16 or "
             "float32"
         )
     return requested
+
+
+def _compute_bfloat16(device: str) -> bool:
+    """Whether all these GPUs do, from Ampere on; others emulate it slowly."""
+    return all(torch.cuda.get_device_capability(gpu) >= (8, 0) for gpu in devices_here(device))
 
 
 def is_out_of_memory(error: Exception) -> bool:

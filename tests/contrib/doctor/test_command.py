@@ -57,6 +57,16 @@ def test_check_of_the_machine_that_fails_is_named(monkeypatch):
     assert "check failed: Java" in done.stderr
 
 
+def test_gpu_that_torch_cannot_use_is_a_failed_check(monkeypatch):
+    reason = "torch cannot use NVIDIA L4: the driver is too old (found version 12040)"
+    monkeypatch.setattr(command, "CHECKS", {"GPUs": command.CHECKS["GPUs"]})
+    assert json.loads(succeed("doctor", "--json").stdout)["checks"][0]["state"] == "ok"
+    monkeypatch.setattr("models.scoring.backends.torch.why_not_used", lambda: reason)
+    done = beamrank_here("doctor")
+    assert done.returncode == 3
+    assert "found version 12040" in " ".join(done.stdout.split())
+
+
 def test_checkpoint_that_was_never_trained_to_rank_ends_with_exit_code_1(tmp_path):
     folder = save_tiny(tmp_path / "random", None, num_labels=1)
     done = beamrank_here("doctor", "--checkpoint", folder, "--json")

@@ -2,7 +2,10 @@
 devices.
 """
 
+import re
 from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,19 +13,23 @@ import pytest
 import torch
 
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
-from beamrank.machine import WORKER_NUMBER, number_worker
+from beamrank.machine import WORKER_NUMBER, describe_machine, number_worker
 from models.architectures.kernels.attention import TokenRows
 from models.checkpoints.checkpoint import resolve_checkpoint
+from models.reranker import Reranker
 from models.scoring.backends.torch import (
     CudaModel,
     TorchBackend,
     devices_here,
     resolve_device,
     resolve_dtype,
+    why_not_used,
 )
 from models.scoring.engine import ScoringEngine
 from tests.models.scoring.test_engine import stretches
 from tests.support.models.varlen import varlen_attn
+from tests.support.processes import beamrank_here
+from tests.support.small_collection import SmallCollection
 
 
 class _Stream:
@@ -119,9 +126,6 @@ def _shrink(engine: ScoringEngine, tokens: int, error: Exception) -> _Small:
             "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"
         ),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-        RuntimeError(
-            "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"
-        ),
         RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
         RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
         RuntimeError(
@@ -156,11 +160,29 @@ def test_single_input_that_does_not_fit_is_an_error(mono_checkpoint, text):
     assert str(caught.value.__cause__) == "too large"
 
 
-def test_other_errors_of_a_gpu_end_the_shard(mono_checkpoint, text):
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.AcceleratorError("CUDA error: an illegal memory access was encountered"),
+        torch.AcceleratorError(
+            "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously "
+            "reported at some other API call, so the stacktrace below might be incorrect."
+        ),
+        # Of the next product after an error that ended the use of the GPU, or where another process
+        # has it to itself.
+        RuntimeError(
+            "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"
+        ),
+        RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`"),
+    ],
+    ids=lambda error: str(error)[12:40],
+)
+def test_other_errors_of_a_gpu_end_the_shard(mono_checkpoint, text, error):
     engine = ScoringEngine(resolve_checkpoint(mono_checkpoint, "mono"), "cpu", "float32", 1, 2048)
-    small = _shrink(engine, 5, RuntimeError("CUDA error: an illegal memory access was encountered"))
-    with pytest.raises(RuntimeError, match="illegal memory access"):
+    small = _shrink(engine, 5, error)
+    with pytest.raises(RuntimeError) as caught:
         engine.score(stretches(text, 3))
+    assert caught.value is error
     assert small.failures == 1
 
 
@@ -189,10 +211,101 @@ def test_numbered_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert [resolve_device(name) for name in ("cuda", "cuda:1")] == ["cuda", "cuda:1"]
-    assert resolve_dtype("auto", "cuda:1") == "float16"
     assert TorchBackend.resolve("cuda:1", "float16").token_budget == 65536
     with pytest.raises(PreflightError, match=r"cuda:2, .*2 CUDA devices"):
         resolve_device("cuda:2")
     for name in ("gpu", "cuda:", "cuda:-1", "cuda:x", "mps"):
         with pytest.raises(ConfigError, match="cuda:N"):
             resolve_device(name)
+
+
+@pytest.mark.parametrize(
+    ("device", "worker", "capabilities", "dtype"),
+    [
+        ("cuda", None, [(8, 0), (9, 0)], "bfloat16"),
+        ("cuda", None, [(8, 9), (7, 5)], "float16"),
+        ("cuda:0", None, [(8, 9), (7, 5)], "bfloat16"),
+        ("cuda:1", None, [(8, 9), (7, 5)], "float16"),
+        ("cuda", "1", [(8, 9), (7, 5)], "float16"),
+    ],
+)
+def test_dtype_auto_is_bfloat16_where_all_gpus_compute_in_it(
+    monkeypatch, device, worker, capabilities, dtype
+):
+    def capability(gpu: str) -> tuple[int, int]:
+        return capabilities[int(gpu.partition(":")[2])]
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(capabilities))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", capability)
+    monkeypatch.delenv(WORKER_NUMBER, raising=False)
+    if worker is not None:
+        monkeypatch.setenv(WORKER_NUMBER, worker)
+    assert resolve_dtype("auto", device) == dtype
+    if dtype == "float16":
+        with pytest.raises(PreflightError, match="bfloat16"):
+            resolve_dtype("bfloat16", device)
+
+
+_TOO_OLD = (
+    "The NVIDIA driver on your system is too old (found version 12040). Please update your GPU "
+    "driver by downloading and installing a new version from the URL: "
+    "http://www.nvidia.com/Download/index.aspx"
+)
+
+
+@pytest.fixture
+def unusable_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU whose driver is older than the CUDA of torch: torch finds none, and tells why as it
+    is initialized.
+    """
+
+    def refuse() -> None:
+        raise RuntimeError(_TOO_OLD)
+
+    machine = replace(describe_machine(), gpus=("NVIDIA H100 80GB HBM3",))
+    monkeypatch.setattr("models.scoring.backends.torch.describe_machine", lambda: machine)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "init", refuse)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def succeed_here(*arguments: str | Path) -> str:
+    """What a command says."""
+    done = beamrank_here(*arguments)
+    assert done.returncode == 0, done.stderr
+    return " ".join(f"{done.stdout} {done.stderr}".split())
+
+
+@pytest.mark.usefixtures("unusable_gpu")
+def test_driver_that_is_too_old_is_named(tmp_path, caplog):
+    found = TorchBackend.resolve("auto", "float32")
+    assert found.device == "cpu"
+    assert "H100" in (found.warning or "")
+    assert _TOO_OLD in (found.warning or "")
+    collection = SmallCollection(tmp_path).given_run().with_models()
+    del collection.keys["device"]
+    assert "found version 12040" in succeed_here("plan", collection.path)
+    run = succeed_here("run", collection.path, "--only", "0/1")
+    assert "found version 12040" in run
+    Reranker(str(tmp_path / "mono"))
+    assert any(_TOO_OLD in record.getMessage() for record in caplog.records)
+    with pytest.raises(PreflightError, match=r"too old.*found version 12040"):
+        resolve_device("cuda:0")
+
+
+@pytest.mark.usefixtures("unusable_gpu")
+def test_gpus_that_the_user_leaves_out_are_not_missed(monkeypatch):
+    assert TorchBackend.resolve("cpu", "float32").warning is None
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    found = TorchBackend.resolve("auto", "float32")
+    assert (found.device, found.warning) == ("cpu", None)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_installed_torch_tells_why_it_uses_no_gpu(monkeypatch):
+    assert why_not_used() is None
+    machine = replace(describe_machine(), gpus=("NVIDIA L4",))
+    monkeypatch.setattr("models.scoring.backends.torch.describe_machine", lambda: machine)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    # The second is a build without CUDA.
+    assert re.search("NVIDIA driver|not compiled with CUDA", why_not_used() or "")

@@ -203,7 +203,6 @@ def test_engine_oom_of_a_single_input_is_an_error(tmp_path, backend, inner, spar
 def test_devices_and_dtypes():
     assert resolve_device("cpu") == "cpu"
     assert resolve_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
-    assert resolve_dtype("auto", "cuda") == "float16"
     assert resolve_dtype("bfloat16", "cpu") == "bfloat16"
     with pytest.raises(ConfigError, match="float32, bfloat16, float16, not 'int8'"):
         resolve_dtype("int8", "cpu")

