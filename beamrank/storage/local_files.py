@@ -276,8 +276,9 @@ def publish_file(path: str, content: bytes) -> bool:
     """Writes a file that does not exist yet, whole or not at all; returns whether it did."""
     with _written_beside(path, [content]) as temporary:
         is_new = _move_to_new(temporary, path)
-        if is_new:
-            _sync_folder(path)
+        # Another writer that was first may not have synced it yet, and what is published next, such
+        # as a receipt, must not survive a power failure alone.
+        _sync_folder(path)
         return is_new
 
 

@@ -187,6 +187,17 @@ def _fsync(patches: pytest.MonkeyPatch) -> None:
     patches.setattr(LocalWorld, "fsync", lambda *_: None)
 
 
+def _second_syncs(patches: pytest.MonkeyPatch) -> None:
+    def publish(path: str, content: bytes) -> bool:
+        with local_files._written_beside(path, [content]) as temporary:
+            is_new = local_files._move_to_new(temporary, path)
+            if is_new:
+                local_files._sync_folder(path)
+            return is_new
+
+    patches.setattr(local_files, "publish_file", publish)
+
+
 def _other_sha(content: bytes) -> bytes:
     values = json.loads(content)
     values["part_sha256"] = "0" * 64
@@ -305,6 +316,15 @@ _REVERTS = {
         Scenario((Member("launch"),)),
         (When("launch0", r"create .*asking/\.part-00000", "power", 4),),
         _fsync,
+    ),
+    "the second writer of a part syncs its name": Revert(
+        "part-whole",
+        Scenario((Member("launch"), Member("launch"))),
+        (
+            When("launch0", r"open /out/retrieve$", "to", "launch1"),
+            When("launch1", r"unlink .*/retrieve/receipts/\.00000", "power"),
+        ),
+        _second_syncs,
     ),
 }
 
