@@ -62,7 +62,7 @@ class Curves:
         """
         self._curves: dict[str, tuple[Variants, CurveEvaluator, dict[int, int]]] = {}
         for stage in stages:
-            if variants := stage.variants(depths):
+            if (variants := stage.variants(depths)) and variants.variants:
                 # Of the run's own aggregation, by depth.
                 places = {
                     variant.depth: place
