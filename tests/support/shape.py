@@ -70,8 +70,8 @@ class Bound:
 
 
 BOUNDS = {
-    "core: nodes": Bound(160_350, 135_000),
-    "core: decisions": Bound(6_263, 5_300),
+    "core: nodes": Bound(160_355, 135_000),
+    "core: decisions": Bound(6_264, 5_300),
     "core: files": Bound(180, 130),
     "core: nodes a statement": Bound(8.12, 7.9),
     "core: decisions in 100 statements": Bound(31.7, 31.5),
@@ -81,7 +81,7 @@ BOUNDS = {
     "reading order: decisions": Bound(858, 760),
     "training: nodes": Bound(18_113, 18_200),
     "contrib: nodes": Bound(59_873, 45_000),
-    "shipped: nodes": Bound(238_336, 203_000),
+    "shipped: nodes": Bound(238_341, 203_000),
     "benchmarks: nodes": Bound(41_576, 35_000),
     "tests: nodes": Bound(319_782, 195_000),
 }
