@@ -18,6 +18,8 @@ _CPU_EXTENSIONS = (
     "sve",
     "bf16",
 )
+# Those that decide the speed of a product, the fastest first.
+_FASTEST = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
 
 
 def measured_on() -> dict[str, Any]:
@@ -35,6 +37,15 @@ def measured_on() -> dict[str, Any]:
         "java": java_home().version,
         "libraries": {**machine.libraries, **{name: version(name) for name in _COMPARED}},
     }
+
+
+def processor_kind() -> str:
+    """The maker of this processor, and its fastest instructions for products, as Linux names
+    them: makers differ in speed with the same ones.
+    """
+    flags = next(cpu_info("flags"), "").split()
+    fastest = next((name for name in _FASTEST if name in flags), "other")
+    return f"{next(cpu_info('vendor_id'), 'unknown')} {fastest}"
 
 
 def load_average() -> float:

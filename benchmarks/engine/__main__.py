@@ -36,8 +36,8 @@ from benchmarks.engine.engines import (
 from benchmarks.engine.shapes import SHAPES, count_products
 from benchmarks.engine.table import Row, add_row, figures, read_rows, tables
 from benchmarks.engine.texts import Texts, real_inputs
+from benchmarks.machine import processor_kind
 from benchmarks.subprocess_meter import run_apart
-from models.scoring.backends.registry import processor_kind
 from models.scoring.backends.torch import resolve_device
 
 _GPU_SHAPES, _GPU_INPUTS = ("MiniLM-L6", "BERT-large"), 10_000

@@ -5,6 +5,8 @@ import pytest
 import torch
 
 from beamrank.errors import PreflightError
+from benchmarks import machine
+from benchmarks.engine import guard
 from benchmarks.engine.__main__ import main
 from benchmarks.engine.engines import ENGINES, REFERENCE, Measured
 from benchmarks.engine.shapes import EMBEDDED
@@ -120,3 +122,22 @@ def test_gpu_is_compared_with_the_engines_that_run_there():
 def test_comparison_on_a_missing_gpu_is_refused():
     with pytest.raises(PreflightError, match="CUDA"):
         main(["--device", "cuda"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "code"),
+    [
+        ("AuthenticAMD avx512_bf16", "avx2 avx512f avx512_bf16", 1),
+        ("GenuineIntel avx512_bf16", "avx2 avx512f avx512_bf16", 0),
+        ("GenuineIntel amx_bf16", "avx512_bf16 amx_bf16", 1),
+        ("AuthenticAMD other", "sse2", 0),
+    ],
+)
+def test_guard_compares_ratios_of_one_maker_and_its_fastest_instructions(
+    monkeypatch, kind, flags, code
+):
+    lines = {"vendor_id": kind.split()[0], "flags": flags}
+    monkeypatch.setattr(machine, "cpu_info", lambda key: iter([lines[key]]))
+    # Measuring a ratio takes minutes.
+    monkeypatch.setattr(guard, "measure_ratio", lambda shape: 1.25)
+    assert (machine.processor_kind(), guard.main([])) == (kind, code)

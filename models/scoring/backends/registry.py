@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beamrank.errors import ConfigError
-from beamrank.machine import cpu_info, is_cuda
+from beamrank.machine import is_cuda
 from beamrank.plugins import Registry
 from beamrank.ranking.input_layout import Lengths, PaddedBatch
 from models.architectures.encoder.family import EncoderClassifier
@@ -22,8 +22,6 @@ AUTO, TORCH, COMPILED = "auto", "torch", f"compiled {VERSION}"
 _GPU_TOKEN_BUDGET = 1 << 16
 # Of models that do not take blocks of rows.
 _CPU_TOKEN_BUDGET = 4096
-# The features that decide the speed of a product, the fastest first.
-_FEATURES = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
 
 
 class Device(NamedTuple):
@@ -119,12 +117,6 @@ def resolve_backend(name: str) -> str:
 def default_token_budget(device: str) -> int:
     """The default number of tokens of a batch of torch's."""
     return _GPU_TOKEN_BUDGET if is_cuda(device) else _CPU_TOKEN_BUDGET
-
-
-def processor_kind() -> str:
-    """The fastest instructions of this processor that products use, as Linux names them."""
-    flags = next(cpu_info("flags"), "").split()
-    return next((feature for feature in _FEATURES if feature in flags), "other")
 
 
 def choose_kernel(requested: str, architecture: Architecture, backend: str, device: Device) -> str:

@@ -1,4 +1,4 @@
-"""Names of backends, and kinds of processors."""
+"""Names of backends, and the kernel that a model gets."""
 
 import pytest
 import torch
@@ -14,25 +14,9 @@ from models.scoring.backends.registry import (
     Device,
     choose_kernel,
     find_backend,
-    processor_kind,
 )
 from models.scoring.engine import ScoringEngine
 from tests.support.checkpoints import save_tiny
-
-
-@pytest.mark.parametrize(
-    ("flags", "kind"),
-    [
-        ("fpu avx2 avx512f avx512_bf16 amx_bf16", "amx_bf16"),
-        ("avx2 avx512f avx512_bf16", "avx512_bf16"),
-        ("avx2 avx512f", "avx512f"),
-        ("sse2 avx2", "avx2"),
-        ("sse2", "other"),
-    ],
-)
-def test_processor_kind_is_its_fastest_instructions(monkeypatch, flags, kind):
-    monkeypatch.setattr(registry, "cpu_info", lambda key: iter([flags, flags]))
-    assert processor_kind() == kind
 
 
 def test_auto_is_torch(tmp_path):
