@@ -58,6 +58,10 @@ def demo(
         columns += [Column("inferences per query", "g"), Column("seconds", ".1f")]
         table = Table(columns, [list(row.values()) for row in stages])
         print_table(table.header, table.shown())
+    console.note(
+        f"docs are cut because models read {_MAX_LENGTH} tokens of an input here, "
+        "which takes minutes: `input.max_length` sets it"
+    )
     console.note(f"runs, parts and receipts are in {folder}")
     report = report_part(gather(open_runs(result.output), ReportSettings()))
     page = write_report(storage.own_folder(folder, REPORT), [report])
