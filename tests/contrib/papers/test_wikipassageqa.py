@@ -82,12 +82,12 @@ def test_wikipassageqa_refuses_a_row_by_its_line(tmp_path, name, text, line, mes
     [
         (
             '{"1": {"0": "a"}, "1": {"0": "b"}}',
-            " is not JSON that can be read: the key '1' appears twice",
+            " .*JSON .*'1'",
         ),
-        ('{"1": {"0": "a"},\n"2": ["b"]}', " cannot be used: 2: "),
-        ('{"1": {"a": "b"}}', ", article '1': its passages are not numbered"),
-        ('{"1":\n{"0": "a"', ", line 2: not valid JSON"),
-        ('{"1": {"0": "a"}} x', ", line 1: not valid JSON "),
+        ('{"1": {"0": "a"},\n"2": ["b"]}', " .*: 2: "),
+        ('{"1": {"a": "b"}}', ", article '1': "),
+        ('{"1":\n{"0": "a"', ", line 2: .*JSON"),
+        ('{"1": {"0": "a"}} x', ", line 1: .*JSON"),
     ],
 )
 def test_wikipassageqa_refuses_articles_by_their_place(tmp_path, text, message):

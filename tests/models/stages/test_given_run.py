@@ -122,10 +122,10 @@ def test_given_run_notes_are_reported(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["q1 Q0 a 1 nan t"], "not a number, finite"),
+        (["q1 Q0 a 1 nan t"], "line 1: .*nan"),
         (
             ["q1 Q0 a\0b 1 1 t"],
-            r"line 1: the row has the id 'a\\x00b', which holds a control character \(U\+0000\)",
+            r"line 1: .*'a\\x00b', .*U\+0000",
         ),
         ([], "given.run"),
     ],
@@ -141,10 +141,10 @@ def test_run_with_a_wrong_row_commits_nothing(tmp_path, lines, message):
     [
         (
             ["q1 Q0 a 1 2.0 t", "q2 Q0 a 1 2.0 t", "q1 Q0 a 2 1.0 t"],
-            "line 3: query 'q1' has doc 'a' already on line 1",
+            "line 3: .*'q1' .*'a' .*line 1",
         ),
-        (["q1\ta\t1", "q1\ta\t2"], "line 2: query 'q1' has doc 'a' already on line 1"),
-        (["q8 Q0 a 1 1.0 t"], "has none of the topics"),
+        (["q1\ta\t1", "q1\ta\t2"], "line 2: .*'q1' .*'a' .*line 1"),
+        (["q8 Q0 a 1 1.0 t"], "given.run .*'q8'"),
     ],
 )
 def test_run_that_cannot_be_used(tmp_path, lines, message):
