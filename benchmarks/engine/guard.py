@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     earlier = stored.get(kind, {})
     print(f"{kind}: {ratios} times the faster of {' and '.join(_PEERS)}")
     print(
-        f"stored for this kind, of which {_KEPT:.0%} must be left: "
+        f"stored for this kind, of which {_KEPT} must be left: "
         f"{earlier or 'nothing, so nothing fails; --store keeps these'}"
     )
     if options.store:
