@@ -31,7 +31,6 @@ GROUPS = {"convert": "Convert checkpoints, data and collections from or to other
 
 _OURS = {
     "Run": {
-        "demo": "pipelines.commands.first_steps:demo",
         "index": "pipelines.commands.run:index",
         "plan": "pipelines.commands.run:plan",
         "run": "pipelines.commands.run:run",
