@@ -37,7 +37,6 @@ _OURS = {
     },
     "Look": {
         "status": "pipelines.commands.output:status",
-        "inspect": "pipelines.commands.report:inspect",
         "report": "pipelines.commands.report:report",
     },
     "Evaluate": {
