@@ -1,11 +1,15 @@
 """The values that pass between stages."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
 
 # The column of topics whose instruction a model reads.
 INSTRUCTION = "instruction"
 # The column of topics with the texts that BM25 gets, where these are others.
 BM25_TEXT = "bm25_text"
+
+Relevance: TypeAlias = Mapping[str, Mapping[str, int]]
+"""Judgments: the relevance of docs by query_id and doc_id."""
 
 
 class Topic(NamedTuple):

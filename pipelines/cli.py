@@ -31,14 +31,12 @@ GROUPS = {"convert": "Convert checkpoints, data and collections from or to other
 
 _OURS = {
     "Run": {
-        "demo": "pipelines.commands.first_steps:demo",
         "index": "pipelines.commands.run:index",
         "plan": "pipelines.commands.run:plan",
         "run": "pipelines.commands.run:run",
     },
     "Look": {
         "status": "pipelines.commands.output:status",
-        "inspect": "pipelines.commands.report:inspect",
         "report": "pipelines.commands.report:report",
     },
     "Evaluate": {

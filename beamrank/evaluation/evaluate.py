@@ -4,6 +4,7 @@ about ties.
 
 import math
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -32,6 +33,7 @@ from beamrank.formats.run_order import Run, RunNotes
 from beamrank.formats.runs import read_run
 from beamrank.formats.schemas import NO_FILE_HINTS, FileHints
 from beamrank.notes import Note, first_few
+from beamrank.records import Relevance
 
 Rankings: TypeAlias = Iterable[tuple[str, Sequence[str]]]
 
@@ -199,7 +201,7 @@ class Evaluator:
         With `fast`, measures are computed from the positions of judged docs where these suffice:
         much faster, and the same but for the last digits.
         """
-        self.relevance = qrels.relevance
+        self._relevance = qrels.relevance
         self._measures = parse_measures(measures)
         fast_names = by_position(measures)[0] if fast else {}
         self._fast: list[tuple[int, Measure]] = []
@@ -210,9 +212,9 @@ class Evaluator:
             else:
                 self._columns.setdefault(measure, []).append(column)
         defaults = [float(measure.DEFAULT) for measure in self._measures.values()]
-        self._values = np.tile(np.array(defaults, np.float64), (len(self.relevance), 1))
+        self._values = np.tile(np.array(defaults, np.float64), (len(self._relevance), 1))
         self._order = array("q")
-        self._in_run = np.zeros(len(self.relevance), np.bool_)
+        self._in_run = np.zeros(len(self._relevance), np.bool_)
         self._waiting: dict[str, _Waiting] = {}
         self._first_topics: list[str] = []
         self._not_judged, self._first_not_judged = 0, list[str]()
@@ -224,7 +226,7 @@ class Evaluator:
         for query_id, doc_ids in rankings:
             if len(self._first_topics) < _SHOWN:
                 self._first_topics.append(query_id)
-            place = self.relevance.places.find(query_id)
+            place = self._relevance.places.find(query_id)
             if place is None:
                 self._not_judged += 1
                 # One more than is shown: it says that there are more.
@@ -233,7 +235,7 @@ class Evaluator:
                 self._take(query_id, place, doc_ids)
 
     def _take(self, query_id: str, place: int, doc_ids: Sequence[str]) -> None:
-        judged = self.relevance.at(place)
+        judged = self._relevance.at(place)
         if not judged.keys().isdisjoint(doc_ids):
             self._ranking_judged += 1
         elif not self._ranking_none:
@@ -263,13 +265,13 @@ class Evaluator:
         self._measure_waiting()
         missing = np.flatnonzero(~self._in_run)
         self._count_judgments(missing)
-        ids = self.relevance.ids
+        ids = self._relevance.ids
         order = (
             pc.sort_indices(ids).to_numpy()
             if by_id
             else np.concatenate([np.array(self._order, np.int64), missing])
         )
-        values = TopicValues(self.relevance.places, order, list(self._measures), self._values)
+        values = TopicValues(self._relevance.places, order, list(self._measures), self._values)
         means = {
             name: aggregate(measure, values.of(name)) for name, measure in self._measures.items()
         }
@@ -278,19 +280,19 @@ class Evaluator:
         )
 
     def _notes(self, not_in_run: tuple[str, ...], topics: Collection[str] | Any) -> EvaluationNotes:
-        judged, in_run = len(self.relevance), len(self._order)
+        judged, in_run = len(self._relevance), len(self._order)
         lacks = first_few(not_in_run)
         where = f"{len(not_in_run):,} of {judged:,} ({lacks})"
         missing = Note("judged topics that are not in the run", where, "they count as 0")
         others = []
-        not_in_topics = [] if topics is None else sorted(missing_ids(self.relevance.ids, topics))
+        not_in_topics = [] if topics is None else sorted(missing_ids(self._relevance.ids, topics))
         if not_in_topics:
             where = f"{len(not_in_topics):,} of {judged:,} ({first_few(not_in_topics)})"
             others.append(Note("judged topics that are not among the topics", where))
         if self._not_judged:
             where = f"{self._not_judged:,} ({first_few(self._first_not_judged)})"
             others.append(Note("topics of the run without judgments", where, "they are left out"))
-        if of_version_10 := differs_in_version_9(self._measures, self.relevance):
+        if of_version_10 := differs_in_version_9(self._measures, self._relevance):
             why = (
                 "trec_eval 9 rounds the number of relevant docs of a recall otherwise, so its "
                 "values can differ"
@@ -313,7 +315,7 @@ class Evaluator:
             )
         if warnings and all(
             query_id.isdecimal() and int(query_id[:19]) <= in_run + self._not_judged
-            for query_id in self.relevance
+            for query_id in self._relevance
         ):
             warnings = [f"{warning}{_SMART}" for warning in warnings]
         return EvaluationNotes(
@@ -330,12 +332,12 @@ class Evaluator:
         for start in range(0, len(missing) if counts else 0, _TOPICS_AT_ONCE):
             batch = missing[start : start + _TOPICS_AT_ONCE]
             places = zip(
-                self.relevance.ids.take(pa.array(batch)).to_pylist(),
+                self._relevance.ids.take(pa.array(batch)).to_pylist(),
                 batch.tolist(),
                 strict=True,
             )
             self._fill(
-                {name: (place, (), self.relevance.at(place)) for name, place in places}, counts
+                {name: (place, (), self._relevance.at(place)) for name, place in places}, counts
             )
 
     def _measure_waiting(self) -> None:
@@ -360,13 +362,18 @@ class Evaluator:
 class CurveEvaluator:
     """The means of measures for each point of a curve: each point is a ranking of every query."""
 
-    def __init__(self, qrels: Qrels, measures: Mapping[str, Measure], base: int = 0) -> None:
+    def __init__(
+        self,
+        relevance: Relevance,
+        measures: Mapping[str, Measure],
+        base: int = 0,
+    ) -> None:
         """Takes the judgments, measures that are `supported`, and the point that others are
         compared with.
         """
-        self._qrels, self._measures, self._base = qrels, measures, base
-        self._sums: dict[str, ExactSum] = {}
-        self._differences: dict[str, Floats] = {}
+        self._relevance, self._measures, self._base = relevance, measures, base
+        self._sums = defaultdict[str, ExactSum](ExactSum)
+        self._squares = defaultdict[str, Any](float)
 
     def add(
         self, query_id: str, doc_ids: Sequence[str], positions: Callable[[Positions], Positions]
@@ -374,28 +381,30 @@ class CurveEvaluator:
         """Takes the rankings of a query's candidates (see `judged_positions`); without judgments it
         does not count.
         """
-        judgments = self._qrels.relevance.get(query_id)
+        judgments = self._relevance.get(query_id)
         if judgments is not None:
             judged = judged_positions(judgments, doc_ids, positions)
             for name, measure in self._measures.items():
                 values = judged.values(measure)
-                self._sums.setdefault(name, ExactSum()).add(values)
-                differences = values - values[self._base]
-                sums = self._differences.setdefault(name, np.zeros((2, len(values))))
-                sums += differences, differences**2
+                self._sums[name].add(values)
+                self._squares[name] += (values - values[self._base]) ** 2
 
     def means(self) -> dict[str, Floats]:
         """float64[p] by measure, over all judged topics; empty before a query was added."""
-        return {
-            name: total.over(max(len(self._qrels.relevance), 1))
-            for name, total in self._sums.items()
-        }
+        return {name: total.over(len(self._relevance)) for name, total in self._sums.items()}
 
-    def differences(self, name: str) -> Floats:
-        """The means over all judged topics of each point's difference from the base, and of its
-        square: float64[2, p].
+    def differences(self, name: str, significance: float) -> tuple[Floats, Floats]:
+        """The means over all judged topics, at least two, of each point's difference from the
+        base, and half the widths of their confidence intervals: float64[p] each.
         """
-        return self._differences[name] / len(self._qrels.relevance)
+        # It takes a second to import, and few commands draw curves.
+        from scipy.special import stdtrit
+
+        means, topics = self.means()[name], len(self._relevance)
+        differences = means - means[self._base]
+        variances = np.maximum(self._squares[name] / topics - differences**2, 0)
+        errors = np.sqrt(variances / (topics - 1))
+        return differences, errors * stdtrit(topics - 1, 1 - significance / 2)
 
 
 def evaluate(

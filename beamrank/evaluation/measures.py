@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from beamrank.errors import ConfigError
 from beamrank.formats.schemas import MAX_RELEVANCE
+from beamrank.records import Relevance
 
 Measure: TypeAlias = Any
 Floats: TypeAlias = NDArray[np.float64]
@@ -92,7 +93,7 @@ def explain_names(names: Sequence[str]) -> list[str]:
 
 def iter_values(
     measures: Sequence[Measure],
-    relevance: Mapping[str, Mapping[str, int]],
+    relevance: Relevance,
     scores: Mapping[str, Mapping[str, float]],
 ) -> Iterator[tuple[str, Measure, float]]:
     """Yields query_id, measure and value for each topic of `relevance`; topics without scores get
@@ -150,9 +151,7 @@ def _interpolated_precision(
     return best
 
 
-def differs_in_version_9(
-    measures: Mapping[str, Measure], relevance: Mapping[str, Mapping[str, int]]
-) -> list[str]:
+def differs_in_version_9(measures: Mapping[str, Measure], relevance: Relevance) -> list[str]:
     """The names of measures that read a different rank in trec_eval 9 for a topic: IPrec of some
     recalls.
     """

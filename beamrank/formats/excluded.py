@@ -14,6 +14,7 @@ from beamrank.formats.reader import TableReader, check_all
 from beamrank.formats.run_order import Run
 from beamrank.formats.schemas import EXCLUDED
 from beamrank.notes import Note, first_few
+from beamrank.records import Relevance
 from beamrank.section import SELF
 from beamrank.storage.documents import digest
 
@@ -63,9 +64,7 @@ class Excluded:
             else digest({one: sorted(docs) for one, docs in self.pairs.items()})
         )
 
-    def facts(
-        self, query_ids: Collection[str], relevance: Mapping[str, Mapping[str, int]]
-    ) -> list[Note]:
+    def facts(self, query_ids: Collection[str], relevance: Relevance) -> list[Note]:
         """Notes for the user.
 
         Args:
@@ -90,7 +89,7 @@ class Excluded:
             ),
         )
 
-    def left_out(self, run: Run, relevance: Mapping[str, Mapping[str, int]]) -> Run:
+    def left_out(self, run: Run, relevance: Relevance) -> Run:
         """A run without these docs, whose notes say what was left out; raises PreflightError if it
         has no others.
         """

@@ -20,6 +20,7 @@ from beamrank.formats.schemas import MAX_RELEVANCE, NO_HINTS, QRELS, Hints
 from beamrank.formats.values import RowError, whole_of
 from beamrank.notes import Note
 from beamrank.plugins import Registry
+from beamrank.records import Relevance
 from beamrank.section import OneOf, Paths, Section
 
 FORMATS: Registry[Format] = Registry(
@@ -97,7 +98,7 @@ class Judgments(IdMapping[Mapping[str, int]]):
         return dict(zip(doc_ids, self._levels[start:end].tolist(), strict=True))
 
     @classmethod
-    def of(cls, relevance: Mapping[str, Mapping[str, int]]) -> "Judgments":
+    def of(cls, relevance: Relevance) -> "Judgments":
         """The judgments of a dictionary."""
         rows = [
             (query_id, *judged) for query_id, docs in relevance.items() for judged in docs.items()
@@ -200,7 +201,7 @@ def _table(file: TableReader) -> Any:
     return table
 
 
-def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
+def qrels_of(relevance: Relevance) -> Qrels:
     """Qrels of a dictionary; queries without judgments are left out.
 
     Raises:

@@ -4,7 +4,6 @@ Figure 2 is the measure against k0, the docs that a stage scores one by one; fig
 those that it compares in pairs, for every aggregation.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -18,8 +17,8 @@ from beamrank.evaluation.evaluate import CurveEvaluator
 from beamrank.evaluation.measures import Measure
 from beamrank.evaluation.significance import SIGNIFICANT
 from beamrank.evaluation.tables import Column, Table, comma_separated
-from beamrank.formats.qrels import Qrels
 from beamrank.ranking.variants import Depths, Variant, Variants
+from beamrank.records import Relevance
 
 _BY_DEPTH = 2
 _FEWEST_DOCS = 2
@@ -55,7 +54,11 @@ class Curves:
     """The curves of a run's stages; shards arrive one by one."""
 
     def __init__(
-        self, qrels: Qrels, measures: Mapping[str, Measure], stages: Sequence[Stage], depths: Depths
+        self,
+        relevance: Relevance,
+        measures: Mapping[str, Measure],
+        stages: Sequence[Stage],
+        depths: Depths,
     ) -> None:
         """Takes the judgments, measures that positions suffice for, the stages that rank, and the
         points.
@@ -70,9 +73,8 @@ class Curves:
                     if variant.trial is None
                     and variant.aggregation == getattr(stage, "aggregation", None)
                 }
-                evaluator = CurveEvaluator(qrels, measures, places.get(variants.k, 0))
+                evaluator = CurveEvaluator(relevance, measures, places.get(variants.k, 0))
                 self._curves[stage.name] = variants, evaluator, places
-        self._judged = qrels.relevance
         names = [stage.name for stage in stages]
         # At depth 0 a curve has the ranking before.
         self._before = dict(zip(names[1:], ("first", *names[1:]), strict=False))
@@ -82,11 +84,8 @@ class Curves:
         for name, (variants, evaluator, _) in self._curves.items():
             before = parts.before(name)
             assert before is not None
-            for query_id, doc_ids, positions in variants.positions(
-                before, parts.rankings(name), parts.part(name)
-            ):
-                if query_id in self._judged:
-                    evaluator.add(query_id, doc_ids, positions)
+            for query in variants.positions(before, parts.rankings(name), parts.part(name)):
+                evaluator.add(*query)
 
     def found(self) -> dict[str, list[CurvePoint]]:
         """The means over all judged topics, by the name of the stage, in the order of the
@@ -117,23 +116,16 @@ class Curves:
         """The gain of a stage; None where its curve lacks its `k`, or lower depths of two docs or
         more.
         """
-        if stage not in self._curves or measure is None:
+        if stage not in self._curves:
             return None
         variants, evaluator, places = self._curves[stage]
-        k = variants.k
-        lower = [depth for depth in places if _FEWEST_DOCS <= depth < k]
-        if not lower or k not in places or measure not in evaluator.means():
+        lower = [depth for depth in places if _FEWEST_DOCS <= depth < variants.k]
+        if not lower or variants.k not in places or measure not in evaluator.means():
             return None
-        means, squares = evaluator.differences(measure)
-        best_k = min(lower, key=lambda depth: (-means[places[depth]], depth))
-        mean, square = (float(column[places[best_k]]) for column in (means, squares))
-        # It takes a second to import, and few commands draw curves.
-        from scipy.special import stdtrit
-
-        others = len(self._judged) - 1
-        error = math.sqrt(max(square - mean**2, 0) / others)
-        width = error * float(stdtrit(others, 1 - SIGNIFICANT / 2 / len(lower)))
-        return Gain(k, best_k, mean, mean - width, mean + width)
+        differences, widths = evaluator.differences(measure, SIGNIFICANT / len(lower))
+        best_k = min(lower, key=lambda depth: (-differences[places[depth]], depth))
+        mean, width = (float(column[places[best_k]]) for column in (differences, widths))
+        return Gain(variants.k, best_k, mean, mean - width, mean + width)
 
 
 def _with_trials(points: Sequence[CurvePoint]) -> Iterator[CurvePoint]:

@@ -15,9 +15,10 @@ from beamrank.evaluation.compare import NOT_TESTED
 from beamrank.evaluation.evaluate import Evaluation, Evaluator
 from beamrank.evaluation.measures import by_position
 from beamrank.evaluation.significance import Comparison, compare_evaluations, corrected
-from beamrank.formats.qrels import Qrels, read_qrels
+from beamrank.formats.qrels import Qrels
 from beamrank.ranking.rankings import doc_orders
 from beamrank.ranking.variants import Depths
+from beamrank.records import Relevance
 from beamrank.report.curves import CurvePoint, Curves
 from beamrank.report.runs import (
     CandidateView,
@@ -28,6 +29,7 @@ from beamrank.report.runs import (
     ScoresByLabel,
     candidate_views,
     of_query,
+    read_judgments,
     shown_views,
 )
 from beamrank.report.stage_rows import StageReader, StageRow
@@ -144,7 +146,7 @@ class Report:
         return self.measures[0] if self.evaluations else None
 
     @property
-    def relevance(self) -> Mapping[str, Mapping[str, int]]:
+    def relevance(self) -> Relevance:
         """The judgments by query_id; empty without qrels."""
         return {} if self.qrels is None else self.qrels.relevance
 
@@ -198,8 +200,7 @@ def gather(runs: PlanRuns, settings: ReportSettings) -> Report:
     plan, measures = runs.plan, runs.config.measures
     fast, not_drawn = by_position(measures) if measures else ({}, ())
     evaluators: dict[str, Evaluator] = {}
-    qrels: Qrels | None = None
-    curves: Curves | None = None
+    qrels = read_judgments(plan, runs.config)
     missing: list[str] = []
     trial = ""
     if plan.limited:
@@ -210,15 +211,11 @@ def gather(runs: PlanRuns, settings: ReportSettings) -> Report:
                 f"{status.stage} is not finished ({status.done:,} of {status.shards:,} shards): "
                 "what needs it is left out. Run the same `beamrank run` again, which resumes"
             )
-    if runs.config.judgments is None:
+    if qrels is None:
         missing.append(_NO_QRELS)
     else:
-        qrels = read_qrels(runs.config.judgments, rejects=runs.config.max_bad_rows.rejects("qrels"))
-        qrels = qrels.of_topics(plan.topics.those_of(qrels.relevance)) if trial else qrels
         names = list(dict.fromkeys([*measures, _JUDGED]))
         evaluators = {run: Evaluator(qrels, names, fast=True) for run in runs.all}
-        if settings.curves:
-            curves = Curves(qrels, fast, runs.finished, settings.depths)
     report = Report(
         title=f"{plan.run_tag}: {plan.output}",
         runs=list(runs.all),
@@ -238,11 +235,13 @@ def gather(runs: PlanRuns, settings: ReportSettings) -> Report:
         str(stage.run_name) for stage in runs.finished if plan.stage(stage.name).input_docs < 2
     ]
     reader = StageReader(plan, runs.finished, report.relevance)
+    drawn = runs.finished if evaluators and settings.curves else ()
+    curves = Curves(report.relevance, fast, drawn, settings.depths)
     report = _read(report, runs, of_docs, evaluators, curves, reader)
     stages = reader.rows(runs.statuses, report.evaluations)
     for row in stages:
-        row.gain = curves.gain(row.stage, row.measure) if curves else None
-    report = replace(report, stages=stages, curves=curves.found() if curves else {})
+        row.gain = curves.gain(row.stage, row.measure)
+    report = replace(report, stages=stages, curves=curves.found())
     if not settings.texts:
         return report
     shown = {change.candidate.doc_id for change in report.changes}
@@ -258,7 +257,7 @@ def _read(
     runs: PlanRuns,
     of_docs: Sequence[str],
     evaluators: Mapping[str, Evaluator],
-    curves: Curves | None,
+    curves: Curves,
     reader: StageReader,
 ) -> Report:
     """Fills a report in a pass over all parts, and one over the parts of the queries that are
@@ -289,8 +288,7 @@ def _read(
             if judgments and settings.changes:
                 changes.add(candidate_views(query_id, ranked, judgments, judgments))
         reader.add(parts)
-        if curves is not None:
-            curves.add(parts)
+        curves.add(parts)
     topics = runs.plan.topics.query_ids
     report = replace(
         report,

@@ -26,6 +26,7 @@ from beamrank.commit.status import StageStatus, read_receipts, read_status
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, find_texts
+from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.ranking.input_layout import Lengths
 from beamrank.ranking.rankings import Ranking, Rankings
 
@@ -78,6 +79,16 @@ class RankChange(NamedTuple):
     def places(self) -> int:
         """How many places it gains; negative if it loses."""
         return self.candidate.ranks[self.before] - self.candidate.ranks[self.after]
+
+
+def read_judgments(plan: Plan, config: RunConfig) -> Qrels | None:
+    """The judgments with which the runs of a plan are measured: of a trial, those of its topics;
+    None where nothing is evaluated.
+    """
+    if config.judgments is None:
+        return None
+    qrels = read_qrels(config.judgments, rejects=config.max_bad_rows.rejects("qrels"))
+    return qrels.of_topics(plan.topics.those_of(qrels.relevance)) if plan.limited else qrels
 
 
 def of_query(rankings: Mapping[str, Rankings], query_id: str) -> dict[str, Ranking]:

@@ -17,6 +17,7 @@ from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.significance import SIGNIFICANT, Comparison, comparable, compare_all
 from beamrank.ranking.rankings import Ranking
 from beamrank.ranking.variants import remaining
+from beamrank.records import Relevance
 from beamrank.report.curves import Gain
 from beamrank.report.runs import LENGTHS, cut_docs
 
@@ -111,7 +112,7 @@ class StageReader:
         self,
         plan: Plan,
         stages: Sequence[Stage],
-        relevance: Mapping[str, Mapping[str, int]],
+        relevance: Relevance,
     ) -> None:
         """Takes the stages, in order, and the judgments."""
         self._plan, self._relevance = plan, relevance

@@ -128,6 +128,7 @@ CheckpointOptions = Annotated[
 ]
 RunFolder = Annotated[str, typer.Argument(metavar="DIR", help="A run's output: a path or a URL.")]
 OwnQrels = Annotated[str | None, qrels_option("Judgments in place of the run's own.")]
+ShowTexts = Annotated[bool, option("Show passages: one scan of the corpus.", "--texts/--no-texts")]
 Output = Annotated[str | None, option("The output folder; overrides `output`.")]
 Reuse = Annotated[
     list[str] | None,

@@ -23,8 +23,9 @@ from beamrank.config.run import RunConfig
 from beamrank.evaluation.evaluate import Evaluation, Evaluator
 from beamrank.evaluation.measures import explain_names
 from beamrank.formats.files import hash_files, shown_paths
-from beamrank.formats.qrels import read_qrels
+from beamrank.formats.qrels import Qrels
 from beamrank.notes import SILENT, Progress, counted, first_few
+from beamrank.report.runs import read_judgments
 from beamrank.report.stage_rows import StageReader
 from beamrank.storage import files as storage
 from models.stages.core import open_stages
@@ -67,10 +68,10 @@ def write_runs(
             progress.note(line)
     files = run_files(stages, config)
     judged = {} if config.judgments is None else hash_files(config.judgments)
-    evaluators = run_evaluators(plan, config, files)
-    judged_docs = (evaluator.relevance for evaluator in evaluators.values())
+    qrels = read_judgments(plan, config)
+    evaluators = run_evaluators(config, files, qrels)
     ranking = [stage for stage in stages if stage.ranks]
-    reader = StageReader(plan, ranking, next(judged_docs, MappingProxyType({})))
+    reader = StageReader(plan, ranking, {} if qrels is None else qrels.relevance)
     common = (plan, config, files, stages, manifests)
     paths = write_run_files(*common, evaluators, write_parts, reader)
     evaluations = finish_evaluations(plan, evaluators)
@@ -168,13 +169,10 @@ def check_places(plan: Plan, folders: Iterable[PartFolder]) -> None:
             folder.written_names()
 
 
-def run_evaluators(plan: Plan, config: RunConfig, files: Sequence[RunFile]) -> Evaluators:
-    """The evaluator of each run of `run_files`, in any format; none where nothing is evaluated."""
-    if config.judgments is None:
+def run_evaluators(config: RunConfig, files: Sequence[RunFile], qrels: Qrels | None) -> Evaluators:
+    """The evaluator of each run of `run_files`, in any format; none without judgments."""
+    if qrels is None:
         return {}
-    qrels = read_qrels(config.judgments, rejects=config.max_bad_rows.rejects("qrels"))
-    if plan.limited:
-        qrels = qrels.of_topics(plan.topics.those_of(qrels.relevance))
     # Formats of one run are side by side: its first one is measured.
     return {file: Evaluator(qrels, config.measures) for file in files[:: len(config.run_formats)]}
 
@@ -183,10 +181,10 @@ def warn_of_candidates(
     plan: Plan, config: RunConfig, first: Stage, manifest: Manifest, progress: Progress
 ) -> None:
     """Warns before the scoring where no candidate of the sealed `first` stage is judged."""
-    if config.judgments is None:
+    qrels = read_judgments(plan, config)
+    if config.judgments is None or qrels is None:
         return
-    rejects = config.max_bad_rows.rejects("qrels")
-    relevance = read_qrels(config.judgments, rejects=rejects).relevance
+    relevance = qrels.relevance
     queries = plan.topics.those_of(relevance)
     for parts in iter_shards(plan, [first], {first.name: manifest}, queries):
         for query_id, ranking in parts.rankings(first.name).items():

@@ -11,6 +11,7 @@ from beamrank.commit.receipts import Manifest, StageFolder
 from beamrank.commit.stage import Stage
 from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, ReceiptError
+from beamrank.report.runs import read_judgments
 from beamrank.storage import files as storage
 from beamrank.storage.documents import sha256
 from pipelines.runs.run_file import PartFolder, RunFile, RunSpool, parse_run_file, run_files
@@ -108,7 +109,7 @@ def _evaluators(
             f"not checked: {RUNS}/{MEASURES}, as the current plan has no qrels or no measures"
         )
     try:
-        return run_evaluators(plan, config, files)
+        return run_evaluators(config, files, read_judgments(plan, config))
     except (BeamrankError, OSError) as error:
         verification.notes.append(f"not checked: {RUNS}/{MEASURES}: {error}")
         return {}

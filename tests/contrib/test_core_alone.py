@@ -39,7 +39,6 @@ for command in (
     ["eval", runs[0], "--qrels", qrels],
     ["compare", *runs, "--qrels", qrels],
     ["aggregate", output, "--aggregation", "min"],
-    ["inspect", output],
     ["plan", collection.path],
 ):
     done = beamrank_here(*command)

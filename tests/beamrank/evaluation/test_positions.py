@@ -56,7 +56,7 @@ def test_means_of_many_rankings_equal_ir_measures(drawn):
     qrels, rankings = drawn
     measures, others = by_position(MEASURES)
     assert not others
-    curves = CurveEvaluator(qrels, measures)
+    curves = CurveEvaluator(qrels.relevance, measures)
     for query_id, (docs, orders) in rankings.items():
         places = np.argsort(np.array(orders), axis=1).T + 1
         curves.add(query_id, docs, places.__getitem__)
@@ -116,7 +116,7 @@ def test_curves_have_the_same_bits_in_any_order(rankings):
     measures, _ = by_position(_MEANS[:4])
     means = set()
     for seed in range(2):
-        evaluator = CurveEvaluator(qrels, measures)
+        evaluator = CurveEvaluator(qrels.relevance, measures)
         for query_id in np.random.default_rng(seed).permutation(list(found)).tolist():
             evaluator.add(
                 query_id,

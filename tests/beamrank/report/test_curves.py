@@ -28,7 +28,7 @@ def curves(runs):
     measures, left_out = by_position(runs.config.measures)
     assert not left_out
     depths = Depths(opponents=OPPONENTS, trials=TRIALS)
-    curves = Curves(read_qrels(runs.config.qrels), measures, runs.finished, depths)
+    curves = Curves(read_qrels(runs.config.qrels).relevance, measures, runs.finished, depths)
     for parts in runs.shards():
         curves.add(parts)
     return curves.found()

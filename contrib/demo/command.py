@@ -17,6 +17,8 @@ from beamrank.storage import files as storage
 from pipelines.commands.arguments import AsJson, Quiet, Verbose, console_progress, open_runs, option
 from pipelines.console.tables import print_table
 
+HELP_PANEL = "Run"
+
 _DEPTH = 100
 _DUO_DEPTH = 10
 # Seven candidates in ten are shorter.

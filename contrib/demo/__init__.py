@@ -1,0 +1,1 @@
+"""`beamrank demo`: the cascade on an embedded collection."""

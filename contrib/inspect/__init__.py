@@ -1,0 +1,1 @@
+"""`beamrank inspect DIR`: topics, candidates, rank changes and attempts in the terminal."""
