@@ -27,7 +27,10 @@ def test_demo_searches_the_embedded_collection(tmp_path):
 @pytest.mark.slow
 @pytest.mark.jvm
 def test_demo_has_the_figures_of_the_readme(tmp_path):
-    figures = json.loads(succeed("demo", "--output", tmp_path, "--json").stdout)
+    done = succeed("demo", "--output", tmp_path, "--json")
+    # What its warnings come from.
+    assert " 112 tokens " in done.stderr
+    figures = json.loads(done.stdout)
     assert (figures["docs"], figures["topics"]) == (8315, 89)
     bm25, mono, duo = (stage["RR@10"] for stage in figures["stages"])
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
