@@ -1,7 +1,6 @@
 """`python -m experiments.embedded_pair mono|duo`: makes one of the embedded pair (README.md)."""
 
 import argparse
-import functools
 import os
 import sys
 
@@ -10,7 +9,7 @@ import torch
 from beamrank.errors import BeamrankError, ConfigError
 from beamrank.storage.local_files import new_folder
 from benchmarks.commands import parser_of
-from experiments.embedded_pair.bi_encoder import embed_texts, is_bi_encoder
+from experiments.embedded_pair.bi_encoder import BiEncoder, is_bi_encoder
 from experiments.embedded_pair.make_pair import wired_duo, wired_mono
 from experiments.embedded_pair.mining import mine_groups
 from experiments.embedded_pair.questions import (
@@ -72,13 +71,13 @@ def _mine(options: argparse.Namespace, bi_encoder: str) -> list[Group]:
         nfcorpus_questions(options.nfcorpus, round(0.20 * count), seed),
         docstring_questions(round(0.30 * count), seed),
     ]
-    groups = []
+    groups, encoder = [], BiEncoder(bi_encoder)
     for each in collections:
         PROGRESS.note(
             f"{each.name}: mining negatives of {len(each.questions):,} questions in "
             f"{len(each.passages):,} passages"
         )
-        groups += mine_groups(each, functools.partial(embed_texts, bi_encoder), seed)
+        groups += mine_groups(each, encoder, seed)
     return groups
 
 
