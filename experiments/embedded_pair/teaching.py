@@ -1,4 +1,4 @@
-"""What the pair is trained on: groups with the scores of a teacher, as files that `beamrank train`
+"""What a mono is trained on: groups with the scores of a teacher, as a folder that `beamrank train`
 reads.
 
 The teacher of a pair is a weighted sum of BM25 and of the cosines of some bi-encoders. The weights
@@ -8,16 +8,33 @@ make the positives of the groups most likely, as in `bert_ce`.
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+import yaml
 from numpy.typing import NDArray
 
+from beamrank.formats.run_writer import run_lines
 from experiments.embedded_pair.bi_encoder import Embeds
 from models.training.data.groups import Group
 
 _LEARNING_STEPS = 200
+_SETTINGS = {
+    "objective": {"bert_ce": 1.0, "listwise_kl": 0.5},
+    "input": {"max_query_length": 34, "max_length": 144},
+    "optimizer": {
+        "learning_rate": 5.0e-5,
+        "warmup_share": 0.05,
+        "epochs": 1,
+        "batch_size": 36,
+        "weight_decay": 0.0,
+        "dropout": 0.0,
+        "train_word_embeddings": False,
+    },
+    "weights": "float16",
+}
 
 Scores = NDArray[np.float32]
 
@@ -57,32 +74,45 @@ def fit_weights(features: Sequence[Scores]) -> Scores:
     return fitted
 
 
-def write_training(folder: Path, groups: Sequence[Group], scores: Sequence[Scores]) -> None:
-    """Writes corpus.jsonl, topics.tsv, qrels.txt, and two runs: negatives.trec and teacher.trec."""
+def write_training(
+    folder: Path, groups: Sequence[Group], scores: Sequence[Scores], start: str
+) -> None:
+    """Writes train.yaml and the files that it names: the corpus, topics, qrels, and two runs, the
+    negatives and the teacher.
+    """
     doc_ids: dict[str, str] = {}
     for group in groups:
         for doc in group.docs:
             doc_ids.setdefault(doc, f"d{len(doc_ids)}")
-    rows = [
-        (f"q{number}", [doc_ids[doc] for doc in group.docs], taught.tolist())
-        for number, (group, taught) in enumerate(zip(groups, scores, strict=True))
-    ]
-    _write(
-        folder / "corpus.jsonl", (json.dumps({"id": i, "contents": t}) for t, i in doc_ids.items())
-    )
+    docs = (json.dumps({"id": doc_id, "contents": text}) for text, doc_id in doc_ids.items())
+    _write(folder / "corpus.jsonl", docs)
     _write(folder / "topics.tsv", (f"q{n}\t{group.query}" for n, group in enumerate(groups)))
-    _write(folder / "qrels.txt", (f"{query} 0 {docs[0]} 1" for query, docs, _ in rows))
+    _write(folder / "qrels.txt", (f"q{n} 0 {doc_ids[g.docs[0]]} 1" for n, g in enumerate(groups)))
     for name, first in (("negatives", 1), ("teacher", 0)):
-        _write(
-            folder / f"{name}.trec",
-            (
-                f"{query} Q0 {doc} {rank} {score:.6f} {name}"
-                for query, docs, taught in rows
-                for rank, (score, doc) in enumerate(
-                    sorted(zip(taught[first:], docs[first:], strict=True), reverse=True), 1
+        with (folder / f"{name}.trec").open("w", encoding="utf-8") as file:
+            for number, (group, taught) in enumerate(zip(groups, scores, strict=True)):
+                ids = [doc_ids[doc] for doc in group.docs[first:]]
+                ranking = sorted(
+                    zip(ids, taught[first:].tolist(), strict=True), key=lambda one: -one[1]
                 )
-            ),
-        )
+                file.writelines(f"{line}\n" for line in run_lines(f"q{number}", ranking, name))
+    (folder / "train.yaml").write_text(yaml.safe_dump(_configuration(start, len(groups[0].docs))))
+
+
+def _configuration(start: str, docs: int) -> dict[str, Any]:
+    return {
+        "start": start,
+        "data": {
+            "corpus": {"path": "corpus.jsonl", "format": "jsonl"},
+            "topics": {"path": "topics.tsv", "format": "tsv"},
+            "qrels": "qrels.txt",
+            "run": "negatives.trec",
+            "teacher": "teacher.trec",
+        },
+        "sampling": {"mode": "balanced", "negatives": docs - 1, "ranks": [1, docs - 1]},
+        **_SETTINGS,
+        "output": "mono",
+    }
 
 
 def _cosines(groups: Sequence[Group], encoder: Embeds) -> list[Scores]:

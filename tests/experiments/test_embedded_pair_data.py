@@ -113,7 +113,8 @@ def test_training_files_hold_the_groups(tmp_path):
         Group("one", ("a", "b", "c"), None, (0.0, 0.0, 0.0)),
         Group("two", ("c", "a", "d"), None, (0.0, 0.0, 0.0)),
     ]
-    write_training(tmp_path, groups, [np.array([1.0, 3.0, 2.0]), np.array([5.0, 0.0, 4.0])])
+    scores = [np.array([1.0, 3.0, 2.0]), np.array([5.0, 0.0, 4.0])]
+    write_training(tmp_path, groups, scores, "embedded:mono")
     rows = [json.loads(line) for line in (tmp_path / "corpus.jsonl").read_text().splitlines()]
     texts = {row["id"]: row["contents"] for row in rows}
     assert sorted(texts.values()) == ["a", "b", "c", "d"]
