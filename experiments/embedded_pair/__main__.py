@@ -59,8 +59,7 @@ def _make(options: argparse.Namespace) -> None:
         raise ConfigError(f"--output: {options.output} exists: remove it, or give another folder")
     source = bi_encoder if options.part == "mono" else locate(options.mono)[0]
     encoder = BiEncoder(bi_encoder)
-    read = _trained_on if options.part == "data" else _fitted_on
-    groups = _mine(read(options), encoder, options.seed)
+    groups = _mine(options, encoder)
     with new_folder(options.output) as temporary:
         if options.part == "data":
             teachers = [encoder, *(BiEncoder(locate(one)[0]) for one in options.teacher)]
@@ -104,15 +103,16 @@ def _trained_on(options: argparse.Namespace) -> list[Questions]:
     ]
 
 
-def _mine(collections: list[Questions], encoder: BiEncoder, seed: int) -> list[Group]:
+def _mine(options: argparse.Namespace, encoder: BiEncoder) -> list[Group]:
     """The groups of all collections."""
+    read = _trained_on if options.part == "data" else _fitted_on
     groups = []
-    for each in collections:
+    for each in read(options):
         PROGRESS.note(
             f"{each.name}: mining negatives of {len(each.questions):,} questions in "
             f"{len(each.passages):,} passages"
         )
-        groups += mine_groups(each, encoder, seed)
+        groups += mine_groups(each, encoder, options.seed)
     PROGRESS.note(f"{len(groups)} groups")
     return groups
 
