@@ -34,6 +34,14 @@ def read_nfcorpus(archive: str | Path, split: str) -> Collection:
         )
 
 
+def read_abstracts(archive: str | Path) -> list[tuple[str, str]]:
+    """The title and the abstract of each passage that has both."""
+    with zipfile.ZipFile(archive) as folder:
+        rows = [(row["title"], row["text"]) for row in _read_rows(folder, "corpus.jsonl")]
+    texts = ((" ".join(title.split()), " ".join(text.split())) for title, text in rows)
+    return [(title, text) for title, text in texts if title and text]
+
+
 def _read_rows(folder: zipfile.ZipFile, name: str) -> Iterator[dict[str, str]]:
     return map(json.loads, _read_member(folder, name).splitlines())
 

@@ -1,24 +1,31 @@
-"""`python -m experiments.embedded_pair mono|duo`: makes one of the embedded pair (README.md)."""
+"""`python -m experiments.embedded_pair mono|duo|data`: makes one of the embedded pair, or the data
+to train a mono on (README.md).
+"""
 
 import argparse
-import functools
 import os
 import sys
+from pathlib import Path
 
 import torch
+from transformers import BertForSequenceClassification
 
 from beamrank.errors import BeamrankError, ConfigError
 from beamrank.storage.local_files import new_folder
 from benchmarks.commands import parser_of
-from experiments.embedded_pair.bi_encoder import embed_texts, is_bi_encoder
+from experiments.embedded_pair.bi_encoder import BiEncoder, is_bi_encoder
 from experiments.embedded_pair.make_pair import wired_duo, wired_mono
 from experiments.embedded_pair.mining import mine_groups
 from experiments.embedded_pair.questions import (
+    Questions,
+    car_questions,
     docstring_questions,
     medquad_questions,
     nfcorpus_questions,
     squad_questions,
+    title_questions,
 )
+from experiments.embedded_pair.teaching import teacher_scores, write_training
 from experiments.progress import StderrProgress
 from models.checkpoints.sources import locate
 from models.training.data.groups import Group
@@ -39,8 +46,8 @@ def main() -> int:
 
 
 def _make(options: argparse.Namespace) -> None:
-    """Checks the options, reads and mines the collections, and writes the checkpoint, in
-    float16.
+    """Checks the options, reads and mines the collections, and writes the checkpoint, in float16,
+    or the data.
     """
     torch.set_num_threads(options.threads)
     bi_encoder = locate(options.bi_encoder)[0]
@@ -50,45 +57,77 @@ def _make(options: argparse.Namespace) -> None:
         )
     if os.path.exists(options.output):
         raise ConfigError(f"--output: {options.output} exists: remove it, or give another folder")
-    source = bi_encoder if options.model == "mono" else locate(options.mono)[0]
-    groups = _mine(options, bi_encoder)
-    PROGRESS.note(f"{len(groups)} groups")
-    if options.model == "mono":
-        model = wired_mono(
-            bi_encoder, groups, options.max_length, options.distilled, options.seed, PROGRESS
-        )
-    else:
-        model = wired_duo(source, groups, options.max_length)
+    source = bi_encoder if options.part == "mono" else locate(options.mono)[0]
+    encoder = BiEncoder(bi_encoder)
+    groups = _mine(options, encoder)
     with new_folder(options.output) as temporary:
-        save_checkpoint(model, source, str(temporary), "float16")
+        if options.part == "data":
+            teachers = [encoder, *(BiEncoder(locate(one)[0]) for one in options.teacher)]
+            scores = teacher_scores(groups, teachers)
+            write_training(Path(str(temporary)), groups, scores, options.mono)
+        else:
+            model = _wire(options, bi_encoder, source, groups)
+            save_checkpoint(model, source, str(temporary), "float16")
 
 
-def _mine(options: argparse.Namespace, bi_encoder: str) -> list[Group]:
-    """The groups of all collections."""
+def _wire(
+    options: argparse.Namespace, bi_encoder: str, mono: str, groups: list[Group]
+) -> BertForSequenceClassification:
+    if options.part == "duo":
+        return wired_duo(mono, groups, options.max_length)
+    return wired_mono(
+        bi_encoder, groups, options.max_length, options.distilled, options.seed, PROGRESS
+    )
+
+
+def _fitted_on(options: argparse.Namespace) -> list[Questions]:
+    """Collections for the wiring, which reads no labels."""
     count, seed = options.questions, options.seed
-    collections = [
+    return [
         squad_questions(options.squad, options.articles, round(0.40 * count), seed),
         medquad_questions(options.medquad, options.files, round(0.10 * count), seed),
         nfcorpus_questions(options.nfcorpus, round(0.20 * count), seed),
         docstring_questions(round(0.30 * count), seed),
     ]
+
+
+def _trained_on(options: argparse.Namespace) -> list[Questions]:
+    """Collections for a training, whose labels may be used."""
+    count, seed = options.questions, options.seed
+    return [
+        squad_questions(options.squad, options.articles, round(0.40 * count), seed),
+        medquad_questions(options.medquad, options.files, round(0.12 * count), seed),
+        title_questions(options.nfcorpus, round(0.12 * count), seed),
+        car_questions(options.car, round(0.14 * count), seed),
+        docstring_questions(round(0.22 * count), seed),
+    ]
+
+
+def _mine(options: argparse.Namespace, encoder: BiEncoder) -> list[Group]:
+    """The groups of all collections."""
+    read = _trained_on if options.part == "data" else _fitted_on
     groups = []
-    for each in collections:
+    for each in read(options):
         PROGRESS.note(
             f"{each.name}: mining negatives of {len(each.questions):,} questions in "
             f"{len(each.passages):,} passages"
         )
-        groups += mine_groups(each, functools.partial(embed_texts, bi_encoder), seed)
+        groups += mine_groups(each, encoder, options.seed)
+    PROGRESS.note(f"{len(groups)} groups")
     return groups
 
 
 def _parse() -> argparse.Namespace:
     parser = parser_of("experiments.embedded_pair", __doc__)
-    parser.add_argument("model", choices=["mono", "duo"])
+    parser.add_argument("part", choices=["mono", "duo", "data"])
     parser.add_argument(
         "--bi-encoder", required=True, help="mono is made of it, and it finds negatives; a folder"
     )
-    parser.add_argument("--mono", default="embedded:mono", help="what duo is made of (%(default)s)")
+    parser.add_argument(
+        "--mono",
+        default="embedded:mono",
+        help="what duo is made of, and what a training starts from (%(default)s)",
+    )
     parser.add_argument(
         "--squad", required=True, help="tar.gz of SQuAD 1.1's HTML pages; only train/ is read"
     )
@@ -96,7 +135,13 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--nfcorpus", required=True, help="zip of BEIR's NFCorpus; only queries of train are used"
     )
-    parser.add_argument("--output", required=True, help="folder to write the checkpoint to")
+    parser.add_argument(
+        "--car", default="trec_car_test200.tar.gz", help="data: TREC CAR's train.test200"
+    )
+    parser.add_argument(
+        "--teacher", nargs="*", default=[], help="data: more bi-encoders that teach, folders"
+    )
+    parser.add_argument("--output", required=True, help="folder to write to")
     parser.add_argument(
         "--distilled", type=int, default=24000, help="mono: pairs to distil on (%(default)s)"
     )

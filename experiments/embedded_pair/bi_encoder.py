@@ -1,26 +1,61 @@
-"""The bi-encoder that the embedded pair is made of: how it is loaded, and the embeddings that it
-gives.
+"""The bi-encoders that the embedded pair is made of and learns from: how they are loaded, and the
+embeddings that they give.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BertModel
 
 from models.checkpoints.files import CONFIG
-from models.tokenizers.bert import BertTokenizer, load_bert
-
-Embed = Callable[[list[str]], NDArray[np.float32]]
+from models.tokenizers.bert import BertTokenizer
 
 _BATCH_SIZE = 32
 _MAX_TOKENS = 128
+
+
+class Embeds(Protocol):
+    """Maps texts to unit vectors, float32[texts, width]."""
+
+    def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of queries."""
+
+    def docs(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of docs."""
+
+
+class BiEncoder:
+    """A bi-encoder in a folder of sentence-transformers, which names its pooling and prompts."""
+
+    def __init__(self, folder: str) -> None:
+        """Loads it; texts are cut at 128 tokens."""
+        self._model = SentenceTransformer(folder, device="cpu", local_files_only=True)
+        self._model.max_seq_length = _MAX_TOKENS
+
+    def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of queries, with the prompt for queries."""
+        return self._embed(self._model.encode_query, texts)
+
+    def docs(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of docs, with the prompt for docs."""
+        return self._embed(self._model.encode_document, texts)
+
+    def _embed(self, encode: Callable[..., Any], texts: Sequence[str]) -> NDArray[np.float32]:
+        vectors: NDArray[np.float32] = encode(
+            list(texts),
+            batch_size=_BATCH_SIZE,
+            show_progress_bar=False,
+            normalize_embeddings=True,
+        )
+        return vectors
 
 
 def is_bi_encoder(folder: str) -> bool:
@@ -36,22 +71,6 @@ def load_encoder(folder: str) -> BertModel:
     )
     model.train(False)
     return model
-
-
-def embed_texts(folder: str, texts: list[str]) -> NDArray[np.float32]:
-    """The bi-encoder's embeddings, float32[texts, width]: the mean over tokens, as unit vectors.
-
-    Raises:
-        PreflightError: the folder has no BERT tokenizer.
-    """
-    model = load_encoder(folder)
-    vectors = np.empty((len(texts), model.config.hidden_size), np.float32)
-    for rows, inputs in encoder_inputs(load_bert(folder), texts):
-        with torch.inference_mode():
-            hidden = model(**inputs).last_hidden_state
-        mean = (hidden * inputs["attention_mask"].unsqueeze(-1)).sum(dim=1)
-        vectors[rows] = F.normalize(mean, dim=-1).numpy()
-    return vectors
 
 
 def encoder_inputs(

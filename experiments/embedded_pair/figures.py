@@ -1,150 +1,148 @@
-r"""Measures how the embedded pair ranks, or how the bi-encoder does that it was made of.
+r"""Measures how cascades re-rank five collections (`measured`).
 
-    python -m experiments.embedded_pair.figures --squad squad_v1.1.tar.gz --nfcorpus nfcorpus.zip \
-        [--questions 500] [--duo 20] [--bi-encoder FOLDER]
+    python -m experiments.embedded_pair.figures --squad squad_v1.1.tar.gz \
+        --nfcorpus nfcorpus.zip --medquad medquad.tar.gz \
+        "mono={mono: embedded:mono}" "teacher={dense: MINILM}" \
+        "duo={mono: embedded:mono, duo: {checkpoint: embedded:duo, k: 10}}"
 
-BM25's best 100 are re-ranked. Without --bi-encoder: by mono, and mono's best by duo, with `beamrank
-demo` and `beamrank run`, into benchmarks/results/embedded-pair.json. With it: by the bi-encoder's
-cosine (`cosine`), and by the cosine plus .04 of BM25's score (`teacher`), into
-embedded-teacher.json. Runs are compared by the paired t-test of `beamrank eval --against`. The same
---questions are chosen on every machine.
+BM25's best 100 are re-ranked. With `--first FOLDER` the first stage is a dense run in place of
+BM25's: 100 docs of the whole corpus by that bi-encoder. A cascade has its nDCG@10 on each
+collection, and the mean over them, with its difference from the first cascade and a 95 % bootstrap
+interval, for which topics are drawn within each collection.
 """
 
 import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
-from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
-from beamrank.formats.run_order import Run
 from beamrank.formats.run_writer import run_lines
-from beamrank.formats.runs import read_run
-from beamrank.formats.topics import TopicsConfig, read_topics
 from benchmarks import results
 from benchmarks.commands import parser_of
-from benchmarks.subprocess_meter import BEAMRANK, be_quiet, run_metered
-from experiments.embedded_pair.bi_encoder import embed_texts
+from benchmarks.subprocess_meter import be_quiet
+from experiments.embedded_pair.bi_encoder import BiEncoder
 from experiments.embedded_pair.measured import (
+    BM25,
     CANDIDATES,
+    MEASURE,
     Measured,
-    Row,
-    write_demo,
-    write_nfcorpus,
-    write_squad,
+    Stages,
+    read_collections,
 )
 
-_RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
-_BM25_SHARE = 0.04
-_SHARES = {"cosine": 0.0, "teacher": _BM25_SHARE}
+_RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results/embedded-pair.json"
+_NAMES = ("questions", "keywords", "medical", "long", "docstrings")
+_DRAWS, _SEED = 10_000, 0
+_RUNS = {False: "bm25.trec", True: "candidates.trec"}
+
+Values: TypeAlias = Mapping[str, NDArray[np.float64]]
+"""nDCG@10 of each topic of a collection, by the name of a run."""
+
+Row = dict[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures each chosen collection; its rows are in the results as soon as they are complete."""
+    """Measures each collection; its figures are in the results as soon as they are complete."""
     given = sys.argv[1:] if arguments is None else arguments
     options = _parser().parse_args(given)
     be_quiet()
-    name, benchmark = "embedded-pair.json", "the embedded pair"
-    settings: Row = {"candidates": CANDIDATES}
-    if options.bi_encoder:
-        name, benchmark = "embedded-teacher.json", "the embedded pair's teacher"
-        settings |= {"teacher": f"cosine + {_BM25_SHARE} BM25"}
-    output = options.output or _RESULTS / name
+    settings = {"candidates": CANDIDATES, "topics": options.topics, "first": options.first}
     command = results.command_line("experiments.embedded_pair.figures", given)
-    file = results.Results(output, benchmark, settings, command, ("demo", "squad", "nfcorpus"))
-    for collection, write in _writers(options).items():
+    order = (*options.collections, "mean")
+    file = results.Results(options.output, "the embedded pair", settings, command, order)
+    measured: list[Values] = []
+    archives = (options.squad, options.nfcorpus, options.medquad)
+    for name, (collection, length) in read_collections(*archives, options.collections).items():
         start = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="beamrank-pair-") as folder:
-            written = write(Path(folder))
-            rows = (
-                rank_by_cosine(written, options.bi_encoder)
-                if options.bi_encoder
-                else _rerank(written, options.duo)
-            )
-        file.write(collection, results.Part({"rows": rows}), time.monotonic() - start)
-        print(collection, rows, file=sys.stderr)
+            written = Measured.write(Path(folder), collection, options.topics, length)
+            measured.append(_values(written, options))
+        means = {run: round(float(values.mean()), 4) for run, values in measured[-1].items()}
+        file.write(name, results.Part({MEASURE: means}), time.monotonic() - start)
+        print(name, means, flush=True)
+    start = time.monotonic()
+    rows = compare_means(measured)
+    file.write("mean", results.Part({"rows": rows}), time.monotonic() - start)
+    print(*rows, sep="\n")
 
 
-def _rerank(collection: Measured, duo: int) -> list[Row]:
-    """The demo runs with its own configuration, where duo has mono's best ten."""
-    if collection.is_demo:
-        run_metered([BEAMRANK, "demo", "--output", collection.folder])
-        runs = collection.folder / "run" / "runs"
-    else:
-        mono = {"checkpoint": "embedded:mono", "k": CANDIDATES}
-        runs = collection.run({"mono": mono, "duo": {"checkpoint": "embedded:duo", "k": duo}})
-    return collection.compare(runs, ("bm25", "mono", "duo-sum"))
+def compare_means(measured: Sequence[Values]) -> list[Row]:
+    """Each run's mean over the collections, and its difference from the second run, which is the
+    first cascade's, with the ends of a 95 % interval.
+    """
+    rng = np.random.default_rng(_SEED)
+    baseline = list(measured[0])[1]
+    rows = []
+    for run in measured[0]:
+        differences = [values[run] - values[baseline] for values in measured]
+        draws = np.mean([_resampled(values, rng) for values in differences], axis=0)
+        figures = {
+            MEASURE: np.mean([values[run].mean() for values in measured]),
+            "difference": np.mean([values.mean() for values in differences]),
+            "low": np.quantile(draws, 0.025),
+            "high": np.quantile(draws, 0.975),
+        }
+        rows.append({"run": run, **{key: round(float(f), 4) for key, f in figures.items()}})
+    return rows
 
 
-def rank_by_cosine(collection: Measured, bi_encoder: str) -> list[Row]:
-    """Writes BM25's run and the bi-encoder's two beside it, and measures them."""
-    runs = collection.run({})
-    bm25 = read_run(str(runs / "bm25.trec"))
-    cosines = _cosines(bi_encoder, collection, bm25)
-    for name, share in _SHARES.items():
-        with (runs / f"{name}.trec").open("w", encoding="utf-8") as file:
-            for query_id, doc_ids in bm25.order.items():
-                scores = cosines[query_id] + share * bm25.scores[query_id]
-                ranking = [
-                    (doc_ids[place], float(scores[place]))
-                    for place in np.argsort(-scores, kind="stable")
-                ]
-                file.writelines(f"{line}\n" for line in run_lines(query_id, ranking, name))
-    return collection.compare(runs, ("bm25", *_SHARES))
+def _resampled(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """float64[draws], means of topics that are drawn with replacement."""
+    return values[rng.integers(len(values), size=(_DRAWS, len(values)))].mean(axis=1)
 
 
-def _cosines(bi_encoder: str, collection: Measured, run: Run) -> dict[str, NDArray[np.float32]]:
-    """The cosine of each query and its docs, float32[docs], in the run's order."""
-    topics = dict(
-        read_topics(TopicsConfig(path=str(collection.folder / "topics.tsv"), format="tsv"))
-    )
-    wanted = {doc_id for doc_ids in run.order.values() for doc_id in doc_ids}
-    texts = {
-        doc_id: text
-        for unit in list_units(CorpusConfig.model_validate(collection.corpus))
-        for batch in read_unit(unit)
-        for doc_id, text in zip(batch.doc_ids, batch.texts, strict=True)
-        if doc_id in wanted
-    }
-    docs = dict(zip(texts, embed_texts(bi_encoder, list(texts.values())), strict=True))
-    queries = dict(zip(topics, embed_texts(bi_encoder, list(topics.values())), strict=True))
-    return {
-        query_id: np.stack([docs[doc_id] for doc_id in doc_ids]) @ queries[query_id]
-        for query_id, doc_ids in run.order.items()
-    }
+def _values(written: Measured, options: argparse.Namespace) -> Values:
+    """The values of the first stage's run, and of the last run of each cascade."""
+    first = _dense_run(written, options.first) if options.first else BM25
+    values: dict[str, NDArray[np.float64]] = {}
+    for name, _, text in (cascade.partition("=") for cascade in options.cascades):
+        stages = yaml.safe_load(text)
+        runs = written.run(first, stages)
+        (last,) = runs.glob(f"{list(stages)[-1]}*.trec")
+        if not values:
+            values["first"] = written.values(runs / _RUNS[bool(options.first)])
+        values[name] = written.values(last)
+    return values
 
 
-def _writers(options: argparse.Namespace) -> dict[str, Callable[[Path], Measured]]:
-    """What writes each chosen collection to a folder, by name."""
-    chosen: dict[str, Callable[[Path], Measured]] = {"demo": write_demo} if options.demo else {}
-    if options.squad:
-        chosen["squad"] = lambda folder: write_squad(folder, options.squad, options.questions)
-    if options.nfcorpus:
-        chosen["nfcorpus"] = lambda folder: write_nfcorpus(
-            folder, options.nfcorpus, options.questions
-        )
-    return chosen
+def _dense_run(written: Measured, folder: str) -> Stages:
+    """Writes the run of a bi-encoder over the whole corpus."""
+    encoder, path = BiEncoder(folder), written.folder / "dense.trec"
+    docs = encoder.docs([text for _, text in written.collection.passages])
+    topics = written.topics()
+    cosines = encoder.queries([text for _, text in topics]) @ docs.T
+    doc_ids = [doc_id for doc_id, _ in written.collection.passages]
+    with path.open("w", encoding="utf-8") as file:
+        for (query_id, _), scores in zip(topics, cosines, strict=True):
+            best = np.argsort(-scores, kind="stable")[:CANDIDATES]
+            ranking = [(doc_ids[place], float(scores[place])) for place in best]
+            file.writelines(f"{line}\n" for line in run_lines(query_id, ranking, "dense"))
+    return {"candidates": {"run": path.name, "k": CANDIDATES}}
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("experiments.embedded_pair.figures", __doc__)
-    parser.add_argument("--squad", type=Path, help="SQuAD 1.1 as HTML pages in a tar.gz")
-    parser.add_argument("--nfcorpus", type=Path, help="BEIR's NFCorpus, a zip")
-    parser.add_argument("--no-demo", dest="demo", action="store_false", help="leave the demo out")
     parser.add_argument(
-        "--questions", type=int, default=500, help="of SQuAD's dev, NFCorpus' test (%(default)s)"
+        "cascades", nargs="+", help="NAME={STAGES}, in the words of a configuration"
+    )
+    parser.add_argument("--squad", type=Path, required=True, help="SQuAD 1.1's HTML, a tar.gz")
+    parser.add_argument("--nfcorpus", type=Path, required=True, help="BEIR's NFCorpus, a zip")
+    parser.add_argument("--medquad", type=Path, required=True, help="MedQuAD's XML, a tar.gz")
+    parser.add_argument("--first", help="a bi-encoder for the first stage, a folder")
+    parser.add_argument("--topics", type=int, help="of each collection (all)")
+    parser.add_argument(
+        "--collections", nargs="+", choices=_NAMES, default=_NAMES, help="(all five)"
     )
     parser.add_argument(
-        "--duo", type=int, default=20, help="how many of mono's best duo compares (%(default)s)"
+        "--output", type=Path, default=_RESULTS, help="(benchmarks/results/embedded-pair.json)"
     )
-    parser.add_argument(
-        "--bi-encoder", help="measure this bi-encoder, a folder, instead of the pair"
-    )
-    parser.add_argument("--output", type=Path, help="the results (in benchmarks/results)")
     return parser
 
 

@@ -15,7 +15,7 @@ from transformers import BertForSequenceClassification
 from beamrank.errors import ConfigError, DataError
 from beamrank.notes import Progress
 from beamrank.ranking.input_layout import MAX_DOC_TOKENS, InputLimits
-from experiments.embedded_pair.bi_encoder import Embed, embed_texts, encoder_inputs, load_encoder
+from experiments.embedded_pair.bi_encoder import BiEncoder, Embeds, encoder_inputs, load_encoder
 from experiments.embedded_pair.wiring import make_duo as duo
 from experiments.embedded_pair.wiring.layer_distillation import distil_layers
 from experiments.embedded_pair.wiring.make_mono import Example, make_mono, principal_axes
@@ -75,16 +75,16 @@ def wired_mono(
             "--articles or --files"
         )
     tokenizer, model = load_bert(bi_encoder), load_encoder(bi_encoder)
-    encoder, embed = make_encoder(tokenizer, max_length), functools.partial(embed_texts, bi_encoder)
+    encoder, embeds = make_encoder(tokenizer, max_length), BiEncoder(bi_encoder)
     prune_units(model, [inputs for _, inputs in encoder_inputs(tokenizer, texts)], _UNITS)
     generator = torch.Generator().manual_seed(seed)
-    axes = principal_axes(torch.from_numpy(embed(texts)), _AXES, generator)
+    axes = principal_axes(torch.from_numpy(embeds.docs(texts)), _AXES, generator)
     docs = sorted({doc for group in groups for doc in group.docs})
     rarity = torch.from_numpy(
         rarities(tokenizer.encode(docs, MAX_DOC_TOKENS).ids.to_pylist(), model.config.vocab_size)
     )
     edges = (tokenizer.special.cls_id, tokenizer.special.sep_id)
-    examples = make_examples(_sample(groups, _GROUPS), encoder, embed, rarity, edges)
+    examples = make_examples(_sample(groups, _GROUPS), encoder, embeds, rarity, edges)
     pairs = [(group.query, doc) for group in _sample(groups, _SIZED) for doc in group.docs[:_DOCS]]
     distil = functools.partial(
         distil_layers,
@@ -164,7 +164,7 @@ def distillation_batches(
 def make_examples(
     groups: Sequence[Group],
     encoder: InputEncoder,
-    embed: Embed,
+    embeds: Embeds,
     rarity: Tensor,
     edges: tuple[int, int],
 ) -> list[Example]:
@@ -174,13 +174,14 @@ def make_examples(
     Args:
         groups: queries and docs.
         encoder: lays out the inputs.
-        embed: maps texts to the bi-encoder's unit vectors.
+        embeds: the bi-encoder.
         rarity: float[vocabulary], idf.
         edges: the ids of [CLS] and [SEP].
     """
     pairs = [(number, doc) for number, group in enumerate(groups) for doc in range(_DOCS)]
     inputs = [(groups[number].query, groups[number].docs[doc]) for number, doc in pairs]
-    queries, docs = (torch.from_numpy(embed([pair[place] for pair in inputs])) for place in (0, 1))
+    queries = torch.from_numpy(embeds.queries([query for query, _ in inputs]))
+    docs = torch.from_numpy(embeds.docs([doc for _, doc in inputs]))
     numbers, cosines = torch.tensor([number for number, _ in pairs]), (queries * docs).sum(dim=1)
     examples = []
     for batch in encoder.batches(inputs):

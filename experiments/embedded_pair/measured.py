@@ -1,49 +1,76 @@
-"""The collections that the embedded pair is measured on, and runs over them."""
+"""The five collections that the embedded pair is measured on, and runs over them.
 
-import json
-import subprocess
-import zipfile
-from collections.abc import Sequence
+| name | topics | passages |
+|---|---|---|
+| questions | of SQuAD's dev split | all 20,963 paragraphs |
+| keywords | NFCorpus' test queries | 3,633 abstracts |
+| medical | MedQuAD's questions, of the fifth of its files that no training reads | whole answers |
+| long | of SQuAD's dev split, others than above | three paragraphs of an article at a time |
+| docstrings | the 89 questions of `beamrank demo` | docstrings of Python |
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 
-from beamrank.demo.collection import write_collection as write_demo_collection
+from beamrank.demo.collection import demo_qrels, demo_questions, stdlib_docs
+from beamrank.evaluation.evaluate import evaluate_run_files
+from beamrank.formats.topics import TopicsConfig, read_topics
+from beamrank.records import Doc, Topic
+from benchmarks.datasets.archives import tar_texts
+from benchmarks.datasets.collection import Collection
+from benchmarks.datasets.medquad import is_measured, read_medquad, read_pairs
 from benchmarks.datasets.nfcorpus import read_nfcorpus
 from benchmarks.datasets.squad import read_squad
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
 
+MEASURE = "nDCG@10"
 CANDIDATES = 100
+_PARAGRAPHS = 3
+_TSV, _JSONL = "tsv", "jsonl"
 
-Row = dict[str, Any]
+Stages: TypeAlias = Mapping[str, Any]
+"""Sections of a configuration."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A corpus, with topics.tsv and qrels.txt in a folder that also takes the runs.
+    """A collection with its topics and qrels in a folder, which also takes the runs.
 
     Attributes:
         folder: the folder.
-        corpus: the corpus, as in a configuration.
-        measures: the measures, the collection's own first.
-        is_demo: whether it is the collection of `beamrank demo`.
+        collection: what is in it.
+        max_length: tokens of an input of mono and duo.
     """
 
     folder: Path
-    corpus: dict[str, str]
-    measures: tuple[str, ...] = ("RR@10", "nDCG@10")
-    is_demo: bool = False
+    collection: Collection
+    max_length: int
 
-    def run(self, stages: dict[str, Any]) -> Path:
-        """Runs BM25 and the given stages after it; returns the folder of the runs."""
+    @classmethod
+    def write(
+        cls, folder: Path, collection: Collection, topics: int | None, length: int
+    ) -> "Measured":
+        """Writes the corpus, and some of its topics with their judgments."""
+        collection.write_corpus(folder)
+        count = len(collection.topics)
+        chosen = collection.chosen(count if topics is None else min(topics, count))
+        collection.write_topics(folder, chosen)
+        return cls(folder, collection, length)
+
+    def run(self, first: Stages, stages: Stages) -> Path:
+        """Runs a first stage and the stages after it; returns the folder of the runs."""
         config = {
             "run_tag": "pair",
-            "corpus": self.corpus,
-            "topics": {"path": "topics.tsv", "format": "tsv"},
-            "index": {"path": "index"},
-            "bm25": {"k1": 0.9, "b": 0.4, "k": CANDIDATES},
+            "corpus": {"path": "corpus.jsonl", "format": _JSONL},
+            "topics": {"path": "topics.tsv", "format": _TSV},
+            **first,
+            "input": {"max_length": self.max_length},
             **stages,
             "output": "out",
         }
@@ -52,59 +79,75 @@ class Measured:
         run_metered([BEAMRANK, "run", path])
         return self.folder / "out" / "runs"
 
-    def compare(self, runs: Path, names: Sequence[str]) -> list[Row]:
-        """Each run's measures, and its p-values against the runs named before it."""
-        rows: list[Row] = []
-        for place, run in enumerate(names):
-            found = self._evaluate(runs, run, names[:place])
-            rows.append({"run": run, "queries": found["queries"]})
-            rows[-1] |= {name: round(found["measures"][name], 4) for name in self.measures}
-            for baseline, compared in zip(names[:place], found.get("against", []), strict=True):
-                values = {name: compared["measures"][name]["p_value"] for name in self.measures}
-                rows[-1] |= {
-                    f"p, {name}, {baseline}": each and round(each, 5)
-                    for name, each in values.items()
-                }
-        return rows
+    def topics(self) -> list[Topic]:
+        """The topics in the folder."""
+        return list(read_topics(TopicsConfig(path=str(self.folder / "topics.tsv"), format=_TSV)))
 
-    def _evaluate(self, runs: Path, run: str, baselines: Sequence[str]) -> dict[str, Any]:
-        command = [
-            BEAMRANK,
-            "eval",
-            runs / f"{run}.trec",
-            "--qrels",
-            self.folder / "qrels.txt",
-            "--json",
-        ]
-        command += ["--measures", " ".join(self.measures)]
-        for baseline in baselines:
-            command += ["--against", runs / f"{baseline}.trec"]
-        done = subprocess.run(
-            [str(word) for word in command], check=True, stdout=subprocess.PIPE, text=True
-        )
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+    def values(self, run: Path) -> NDArray[np.float64]:
+        """nDCG@10 of each topic, topics sorted by query_id."""
+        (one,) = evaluate_run_files([str(run)], str(self.folder / "qrels.txt"), [MEASURE])
+        return np.array([value for _, _, value in sorted(one.evaluation.rows())])
 
 
-def write_demo(folder: Path) -> Measured:
+BM25: Stages = {
+    "index": {"path": "index"},
+    "bm25": {"k1": 0.9, "b": 0.4, "k": CANDIDATES},
+}
+
+
+def read_questions(archive: Path) -> Collection:
+    """SQuAD's dev questions over all paragraphs."""
+    return read_squad(archive)
+
+
+def read_long(archive: Path) -> Collection:
+    """The same with three paragraphs of an article as a passage; topics in the reverse order, so
+    that few are those of `read_questions`.
+    """
+    squad, joined = read_squad(archive), dict[str, list[str]]()
+    longer: dict[str, str] = {}
+    for doc_id, text in squad.passages:
+        article, _, place = doc_id.rpartition("-")
+        longer[doc_id] = f"{article}-{int(place) // _PARAGRAPHS:03d}"
+        joined.setdefault(longer[doc_id], []).append(text)
+    return Collection(
+        tuple(Doc(doc_id, " ".join(texts)) for doc_id, texts in joined.items()),
+        tuple(Topic(f"long-{query_id}", text) for query_id, text in squad.topics),
+        {
+            f"long-{query_id}": {longer[doc_id]: level for doc_id, level in levels.items()}
+            for query_id, levels in squad.qrels.items()
+        },
+    )
+
+
+def read_medical(archive: Path) -> Collection:
+    """MedQuAD's answers, and the questions that only the measured files ask."""
+    medquad = read_medquad(archive)
+    asked: dict[bool, set[str]] = {True: set(), False: set()}
+    for name, text in tar_texts(archive, ".xml").items():
+        asked[is_measured(name)].update(question for question, _ in read_pairs(text))
+    kept = tuple(topic for topic in medquad.topics if topic.text in asked[True] - asked[False])
+    return Collection(medquad.passages, kept, medquad.qrels)
+
+
+def read_docstrings() -> Collection:
     """The collection of `beamrank demo`."""
-    write_demo_collection(str(folder))
-    return Measured(folder, {"path": str(folder / "corpus.jsonl"), "format": "jsonl"}, is_demo=True)
+    qrels: dict[str, dict[str, int]] = {}
+    for query_id, doc_id in demo_qrels():
+        qrels.setdefault(query_id, {})[doc_id] = 1
+    topics = (Topic(question.query_id, question.text) for question in demo_questions())
+    return Collection(tuple(stdlib_docs()), tuple(topics), qrels)
 
 
-def write_squad(folder: Path, archive: Path, questions: int) -> Measured:
-    """Questions of SQuAD's dev split over all paragraphs."""
-    squad = read_squad(archive)
-    squad.write_corpus(folder)
-    squad.write_topics(folder, squad.chosen(questions))
-    return Measured(folder, {"path": str(folder / "corpus.jsonl"), "format": "jsonl"})
-
-
-def write_nfcorpus(folder: Path, archive: Path, questions: int) -> Measured:
-    """Queries of NFCorpus' test split, all of them where it has fewer than `questions`."""
-    found = read_nfcorpus(archive, "test")
-    found.write_topics(folder, found.chosen(min(questions, len(found.topics))))
-    with zipfile.ZipFile(archive) as file:
-        file.extractall(folder)
-    (corpus,) = folder.rglob("corpus.jsonl")
-    return Measured(folder, {"path": str(corpus.parent), "format": "beir"}, ("nDCG@10", "RR@10"))
+def read_collections(
+    squad: Path, nfcorpus: Path, medquad: Path, names: Sequence[str]
+) -> dict[str, tuple[Collection, int]]:
+    """The chosen collections, each with the tokens of an input."""
+    readers = {
+        "questions": (lambda: read_questions(squad), 256),
+        "keywords": (lambda: read_nfcorpus(nfcorpus, "test"), 384),
+        "medical": (lambda: read_medical(medquad), 384),
+        "long": (lambda: read_long(squad), 512),
+        "docstrings": (read_docstrings, 112),
+    }
+    return {name: (readers[name][0](), readers[name][1]) for name in names}

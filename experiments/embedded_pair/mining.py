@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from beamrank.errors import DataError
-from experiments.embedded_pair.bi_encoder import Embed
+from experiments.embedded_pair.bi_encoder import Embeds
 from experiments.embedded_pair.questions import Question, Questions
 from models.training.data.groups import Group
 
@@ -21,12 +21,13 @@ _BM25_NEGATIVES, _BI_ENCODER_NEGATIVES = 4, 2
 _QUERIES_AT_A_TIME = 256
 
 
-def mine_groups(found: Questions, embed: Embed, seed: int) -> list[Group]:
-    """Mines a group for each question: the question's passage first, then negatives.
+def mine_groups(found: Questions, encoder: Embeds, seed: int) -> list[Group]:
+    """Mines a group for each question: the question's passage first, then negatives. BM25 is the
+    groups' first teacher.
 
     Args:
         found: the questions, and the passages to choose from.
-        embed: maps texts to unit vectors, float32[texts, width].
+        encoder: finds passages whose vectors are near the question's.
         seed: decides which negatives are drawn.
 
     Raises:
@@ -38,8 +39,8 @@ def mine_groups(found: Questions, embed: Embed, seed: int) -> list[Group]:
             f"question's {_HARD_POOL} best: read more of it"
         )
     rng = np.random.default_rng(seed)
-    passages = embed(found.passages)
-    queries = embed([question.text for question in found.questions])
+    passages = encoder.docs(found.passages)
+    queries = encoder.queries([question.text for question in found.questions])
     weights, vocabulary = weigh_words(found.passages)
     groups = []
     for start in range(0, len(found.questions), _QUERIES_AT_A_TIME):
@@ -50,9 +51,8 @@ def mine_groups(found: Questions, embed: Embed, seed: int) -> list[Group]:
         ).toarray()
         for question, *scores in zip(questions, bm25, cosines, strict=True):
             chosen = _choose(question, scores, rng)
-            groups.append(
-                Group(question.text, tuple(found.passages[number] for number in chosen), None)
-            )
+            docs = tuple(found.passages[number] for number in chosen)
+            groups.append(Group(question.text, docs, None, tuple(scores[0][chosen].tolist())))
     return groups
 
 

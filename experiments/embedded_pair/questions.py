@@ -1,5 +1,5 @@
-"""Questions with passages to fit on: the training halves of SQuAD and NFCorpus, MedQuAD, and
-Python's docstrings.
+"""Questions with passages to fit on: the training halves of SQuAD, MedQuAD and NFCorpus, TREC CAR,
+and Python's docstrings.
 
 Everything that answers a question of the demo is left out
 (`beamrank.demo.collection.held_out_objects`).
@@ -12,8 +12,9 @@ from typing import TypeVar
 
 from beamrank.demo.collection import held_out_objects, object_name, stdlib_docs
 from benchmarks.datasets.archives import reading, tar_texts
-from benchmarks.datasets.medquad import read_pairs
-from benchmarks.datasets.nfcorpus import read_nfcorpus
+from benchmarks.datasets.car import read_car
+from benchmarks.datasets.medquad import is_measured, read_pairs
+from benchmarks.datasets.nfcorpus import read_abstracts, read_nfcorpus
 from benchmarks.datasets.squad import read_paragraphs, split_pages
 
 # Passages of several lengths, many of them short, because cost grows with length. The last is whole
@@ -81,8 +82,8 @@ def squad_questions(archive: str, articles: int, count: int, seed: int) -> Quest
 
 
 def medquad_questions(archive: str, files: int, count: int, seed: int) -> Questions:
-    """Questions of a sample of MedQuAD's files; the passages are windows of the answers, the first
-    one relevant.
+    """Questions of a sample of MedQuAD's files (`is_measured` leaves out a fifth); the passages are
+    windows of the answers, the first one relevant.
 
     Raises:
         PreflightError: the archive has no questions with answers.
@@ -90,7 +91,9 @@ def medquad_questions(archive: str, files: int, count: int, seed: int) -> Questi
     rng, found = random.Random(seed), Questions("medquad")
     seen: set[str] = set()
     with reading(archive, "MedQuAD"):
-        for text in _sample(rng, sorted(tar_texts(archive, ".xml").values()), files):
+        texts = tar_texts(archive, ".xml").items()
+        kept = sorted(text for name, text in texts if not is_measured(name))
+        for text in _sample(rng, kept, files):
             for question, answer in read_pairs(text):
                 if answer not in seen:
                     seen.add(answer)
@@ -121,6 +124,37 @@ def nfcorpus_questions(archive: str, count: int, seed: int) -> Questions:
                 Question(text, places[rng.choice(best)], frozenset(places[one] for one in levels))
             )
     with reading(archive, "BEIR's NFCorpus"):
+        return _sampled(found, rng, count)
+
+
+def title_questions(archive: str, count: int, seed: int) -> Questions:
+    """Titles of NFCorpus' passages as queries; the passages are their abstracts.
+
+    Raises:
+        PreflightError: the archive is not BEIR's NFCorpus.
+    """
+    found = Questions("titles")
+    with reading(archive, "BEIR's NFCorpus"):
+        for title, text in read_abstracts(archive):
+            found.questions.append(Question(title, len(found.passages)))
+            found.passages.append(text)
+        return _sampled(found, random.Random(seed), count)
+
+
+def car_questions(archive: str, count: int, seed: int) -> Questions:
+    """Headings of TREC CAR's train.test200 as queries, page first; the passages are the paragraphs.
+
+    Raises:
+        PreflightError: the archive has no such files.
+    """
+    rng, found = random.Random(seed), Questions("car")
+    with reading(archive, "TREC CAR"):
+        collection = read_car(archive)
+        places = {doc.doc_id: place for place, doc in enumerate(collection.passages)}
+        found.passages = [doc.text for doc in collection.passages]
+        for query_id, text in collection.topics:
+            relevant = sorted(places[doc_id] for doc_id in collection.qrels[query_id])
+            found.questions.append(Question(text, rng.choice(relevant), frozenset(relevant)))
         return _sampled(found, rng, count)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from sentence_transformers import SentenceTransformer
 
 from beamrank.config.load import load_config
 from beamrank.errors import PreflightError
@@ -32,12 +31,9 @@ from benchmarks.parts import engines, scale, score, tables, topics
 from benchmarks.peers import CrossEncoderSetting
 from benchmarks.report import render
 from benchmarks.results import Part, Results, Target, command_line
-from experiments.embedded_pair.figures import rank_by_cosine
-from experiments.embedded_pair.measured import Measured
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.stages import attempt
 from tests import ROOT
-from tests.support.checkpoints import MINILM
 from tests.support.corpora import save_tar
 
 _PAGE = """<h1>{title}</h1>
@@ -253,38 +249,6 @@ def test_synthetic_configuration_can_be_run(tmp_path: Path):
     }
     assert len(lines) == 35
     assert wanted <= docs
-
-
-@pytest.mark.slow
-@pytest.mark.jvm
-def test_bi_encoder_ranks_by_the_cosine_of_sentence_transformers(tmp_path: Path):
-    docs = [
-        "a cat sleeps on a warm mat",
-        "the cat of the neighbour ran away",
-        "a cat",
-        "pets that purr and a cat",
-        "dogs",
-    ]
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text(
-        "".join(json.dumps({"id": f"d{n}", "contents": text}) + "\n" for n, text in enumerate(docs))
-    )
-    (tmp_path / "topics.tsv").write_text("q\twhere does the cat sleep\nr\tdogs\n")
-    (tmp_path / "qrels.txt").write_text("q 0 d0 1\nr 0 d4 1\n")
-    rows = rank_by_cosine(Measured(tmp_path, {"path": str(corpus), "format": "jsonl"}), str(MINILM))
-    assert [(row["run"], row["queries"]) for row in rows] == [
-        ("bm25", 2),
-        ("cosine", 2),
-        ("teacher", 2),
-    ]
-    model = SentenceTransformer(str(MINILM), device="cpu")
-    query, *vectors = model.encode(
-        ["where does the cat sleep", *docs[:4]], normalize_embeddings=True
-    )
-    wanted = sorted(range(4), key=lambda number: -float(query @ vectors[number]))
-    lines = (tmp_path / "out/runs/cosine.trec").read_text().splitlines()[:4]
-    assert [line.split()[2] for line in lines] == [f"d{number}" for number in wanted]
-    assert float(lines[0].split()[4]) == pytest.approx(float(query @ vectors[wanted[0]]), abs=1e-3)
 
 
 def test_engine_time_excludes_the_time_of_the_shards():

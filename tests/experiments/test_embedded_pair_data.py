@@ -1,5 +1,6 @@
 """The recipe of the embedded pair: what it reads, and its command."""
 
+import json
 import random
 
 import numpy as np
@@ -7,23 +8,33 @@ import pytest
 
 from beamrank.demo.collection import demo_questions, held_out_objects
 from beamrank.errors import DataError, PreflightError
+from beamrank.formats.qrels import read_qrels
+from beamrank.formats.runs import read_run
 from experiments.embedded_pair import questions as q
 from experiments.embedded_pair.__main__ import main
+from experiments.embedded_pair.figures import compare_means
+from experiments.embedded_pair.measured import read_medical
 from experiments.embedded_pair.mining import mine_groups
 from experiments.embedded_pair.questions import Question, Questions
+from experiments.embedded_pair.teaching import fit_weights, write_training
+from models.training.data.groups import Group
 from tests.support.checkpoints import MINILM
 from tests.support.training import save_start
 
 pytestmark = pytest.mark.slow
 
 
-def embed_by_letters(texts):
-    """A stand-in encoder: how often each letter occurs."""
-    counts = np.array(
-        [[text.count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts],
-        np.float32,
-    )
-    return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+class LetterEncoder:
+    """A bi-encoder without weights: how often each letter occurs."""
+
+    def docs(self, texts):
+        counts = np.array(
+            [[text.count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts],
+            np.float32,
+        )
+        return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+    queries = docs
 
 
 def test_docstring_questions_leave_out_what_the_demo_asks():
@@ -67,15 +78,78 @@ def test_mined_groups_hold_no_relevant_negative():
     found = Questions(
         "fruit", passages, [Question("an apple", 0, others), Question("cherry cherry", 2)]
     )
-    groups = mine_groups(found, embed_by_letters, seed=0)
+    groups = mine_groups(found, LetterEncoder(), seed=0)
     assert [group.docs[0] for group in groups] == [passages[0], passages[2]]
     assert all(len(set(group.docs)) == 8 for group in groups)
     assert any("apple" in passage for passage in groups[0].docs[1:5])
     assert not set(groups[0].docs[1:]) & {passages[place] for place in others}
     with pytest.raises(DataError, match=r"fruit .*12 "):
         mine_groups(
-            Questions("fruit", passages[:12], [Question("apple", 0)]), embed_by_letters, seed=0
+            Questions("fruit", passages[:12], [Question("apple", 0)]), LetterEncoder(), seed=0
         )
+
+
+def test_mined_groups_carry_the_scores_of_bm25():
+    passages = [f"{word} filler number {n}" for n, word in enumerate(["apple", "banana"] * 20)]
+    (group,) = mine_groups(
+        Questions("fruit", passages, [Question("an apple", 0)]), LetterEncoder(), seed=0
+    )
+    for doc, score in zip(group.docs, group.teacher_scores, strict=True):
+        assert (score > 0) == ("apple" in doc)
+
+
+def test_teacher_weighs_what_tells_the_positive():
+    rng = np.random.default_rng(0)
+    features = [rng.normal(size=(6, 2)).astype(np.float32) for _ in range(200)]
+    for scores in features:
+        scores[0, 1] += 1.0
+    noise, signal = fit_weights(features)
+    assert signal > 0.5
+    assert abs(noise) < 0.3
+
+
+def test_training_files_hold_the_groups(tmp_path):
+    groups = [
+        Group("one", ("a", "b", "c"), None, (0.0, 0.0, 0.0)),
+        Group("two", ("c", "a", "d"), None, (0.0, 0.0, 0.0)),
+    ]
+    scores = [np.array([1.0, 3.0, 2.0]), np.array([5.0, 0.0, 4.0])]
+    write_training(tmp_path, groups, scores, "embedded:mono")
+    rows = [json.loads(line) for line in (tmp_path / "corpus.jsonl").read_text().splitlines()]
+    texts = {row["id"]: row["contents"] for row in rows}
+    assert sorted(texts.values()) == ["a", "b", "c", "d"]
+    qrels = read_qrels(str(tmp_path / "qrels.txt")).relevance
+    assert [texts[doc_id] for levels in qrels.values() for doc_id in levels] == ["a", "c"]
+    for name, ranked in (("negatives", [["b", "c"], ["d", "a"]]), ("teacher", ["bca", "cda"])):
+        order = read_run(str(tmp_path / f"{name}.trec")).order
+        assert [[texts[doc_id] for doc_id in ids] for ids in order.values()] == [*map(list, ranked)]
+
+
+@pytest.mark.data
+def test_measured_medical_questions_are_in_no_training(shared_data):
+    archive = shared_data / "medquad.tar.gz"
+    measured = {topic.text for topic in read_medical(archive).topics}
+    trained = {one.text for one in q.medquad_questions(str(archive), 10_000, 100_000, 0).questions}
+    assert len(measured) > 1000
+    assert not measured & trained
+
+
+@pytest.mark.data
+def test_headings_of_car_name_their_paragraphs(shared_data):
+    found = q.car_questions(str(shared_data / "trec_car_test200.tar.gz"), 5000, seed=0)
+    assert (len(found.questions), len(found.passages)) == (1860, 4689)
+    assert all(one.passage in one.others for one in found.questions)
+    assert not any("%20" in one.text for one in found.questions)
+
+
+def test_means_are_compared_with_the_first_cascade():
+    rng = np.random.default_rng(0)
+    bm25 = rng.random(50)
+    mono = bm25 + 0.1
+    rows = compare_means([{"first": bm25, "mono": mono, "same": mono}] * 2)
+    assert [row["difference"] for row in rows] == [-0.1, 0.0, 0.0]
+    assert rows[0]["low"] == rows[0]["high"] == -0.1
+    assert rows[1]["nDCG@10"] == pytest.approx(bm25.mean() + 0.1, abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,129 @@
+"""What a mono is trained on: groups with the scores of a teacher, as a folder that `beamrank train`
+reads.
+
+The teacher of a pair is a weighted sum of BM25 and of the cosines of some bi-encoders. The weights
+make the positives of the groups most likely, as in `bert_ce`.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import yaml
+from numpy.typing import NDArray
+
+from beamrank.formats.run_writer import run_lines
+from experiments.embedded_pair.bi_encoder import Embeds
+from models.training.data.groups import Group
+
+_LEARNING_STEPS = 200
+_SETTINGS = {
+    "objective": {"bert_ce": 1.0, "listwise_kl": 0.5},
+    "input": {"max_query_length": 34, "max_length": 144},
+    "optimizer": {
+        "learning_rate": 5.0e-5,
+        "warmup_share": 0.05,
+        "epochs": 1,
+        "batch_size": 36,
+        "weight_decay": 0.0,
+        "dropout": 0.0,
+        "train_word_embeddings": False,
+    },
+    "weights": "float16",
+}
+
+Scores = NDArray[np.float32]
+
+
+def teacher_scores(groups: Sequence[Group], encoders: Sequence[Embeds]) -> list[Scores]:
+    """The teacher's log-odds of each group's docs."""
+    columns = [
+        [np.array(group.teacher_scores, np.float32) for group in groups],
+        *(_cosines(groups, one) for one in encoders),
+    ]
+    features = [np.stack(scores, axis=-1) for scores in zip(*columns, strict=True)]
+    weights = fit_weights(features)
+    return [scores @ weights for scores in features]
+
+
+def fit_weights(features: Sequence[Scores]) -> Scores:
+    """The weights with which the first doc of each group is most likely in the softmax over it.
+
+    Args:
+        features: float32[docs, scores] of each group.
+    """
+    groups = [torch.from_numpy(scores) for scores in features]
+    weights = torch.zeros(groups[0].shape[1], requires_grad=True)
+    optimizer = torch.optim.LBFGS(
+        [weights], max_iter=_LEARNING_STEPS, line_search_fn="strong_wolfe"
+    )
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        losses = [-F.log_softmax(scores @ weights, dim=0)[0] for scores in groups]
+        total = torch.stack(losses).mean()
+        total.backward()  # type: ignore[no-untyped-call]
+        return total
+
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    fitted: Scores = weights.detach().numpy()
+    return fitted
+
+
+def write_training(
+    folder: Path, groups: Sequence[Group], scores: Sequence[Scores], start: str
+) -> None:
+    """Writes train.yaml and the files that it names: the corpus, topics, qrels, and two runs, the
+    negatives and the teacher.
+    """
+    doc_ids: dict[str, str] = {}
+    for group in groups:
+        for doc in group.docs:
+            doc_ids.setdefault(doc, f"d{len(doc_ids)}")
+    docs = (json.dumps({"id": doc_id, "contents": text}) for text, doc_id in doc_ids.items())
+    _write(folder / "corpus.jsonl", docs)
+    _write(folder / "topics.tsv", (f"q{n}\t{group.query}" for n, group in enumerate(groups)))
+    _write(folder / "qrels.txt", (f"q{n} 0 {doc_ids[g.docs[0]]} 1" for n, g in enumerate(groups)))
+    for name, first in (("negatives", 1), ("teacher", 0)):
+        with (folder / f"{name}.trec").open("w", encoding="utf-8") as file:
+            for number, (group, taught) in enumerate(zip(groups, scores, strict=True)):
+                ids = [doc_ids[doc] for doc in group.docs[first:]]
+                ranking = sorted(
+                    zip(ids, taught[first:].tolist(), strict=True), key=lambda one: -one[1]
+                )
+                file.writelines(f"{line}\n" for line in run_lines(f"q{number}", ranking, name))
+    (folder / "train.yaml").write_text(yaml.safe_dump(_configuration(start, len(groups[0].docs))))
+
+
+def _configuration(start: str, docs: int) -> dict[str, Any]:
+    return {
+        "start": start,
+        "data": {
+            "corpus": {"path": "corpus.jsonl", "format": "jsonl"},
+            "topics": {"path": "topics.tsv", "format": "tsv"},
+            "qrels": "qrels.txt",
+            "run": "negatives.trec",
+            "teacher": "teacher.trec",
+        },
+        "sampling": {"mode": "balanced", "negatives": docs - 1, "ranks": [1, docs - 1]},
+        **_SETTINGS,
+        "output": "mono",
+    }
+
+
+def _cosines(groups: Sequence[Group], encoder: Embeds) -> list[Scores]:
+    texts = sorted({doc for group in groups for doc in group.docs})
+    places = {text: place for place, text in enumerate(texts)}
+    docs, queries = encoder.docs(texts), encoder.queries([group.query for group in groups])
+    return [
+        docs[[places[doc] for doc in group.docs]] @ query
+        for group, query in zip(groups, queries, strict=True)
+    ]
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
