@@ -9,7 +9,7 @@
 | docstrings | the 89 questions of `beamrank demo` | docstrings of Python |
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -143,7 +143,7 @@ def read_collections(
     squad: Path, nfcorpus: Path, medquad: Path, names: Sequence[str]
 ) -> dict[str, tuple[Collection, int]]:
     """The chosen collections, each with the tokens of an input."""
-    readers = {
+    readers: dict[str, tuple[Callable[[], Collection], int]] = {
         "questions": (lambda: read_questions(squad), 256),
         "keywords": (lambda: read_nfcorpus(nfcorpus, "test"), 384),
         "medical": (lambda: read_medical(medquad), 384),
