@@ -95,7 +95,9 @@ def compare_means(measured: Sequence[Values]) -> list[Row]:
 
 def _resampled(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
     """float64[draws], means of topics that are drawn with replacement."""
-    return values[rng.integers(len(values), size=(_DRAWS, len(values)))].mean(axis=1)
+    drawn = values[rng.integers(len(values), size=(_DRAWS, len(values)))]
+    means: NDArray[np.float64] = drawn.mean(axis=1)
+    return means
 
 
 def _values(written: Measured, options: argparse.Namespace) -> Values:

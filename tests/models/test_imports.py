@@ -53,7 +53,7 @@ _LIBRARIES = (
             ),
             (
                 "from models.checkpoints.checkpoint import resolve_checkpoint as find; "
-                "find('FOLDER', 'mono')",
+                "find('FOLDER', 'mono').check_weights()",
                 _ENGINES,
             ),
         ],

@@ -70,8 +70,8 @@ class Bound:
 
 
 BOUNDS = {
-    "core: nodes": Bound(158_851, 135_000),
-    "core: decisions": Bound(6_212, 5_300),
+    "core: nodes": Bound(159_098, 135_000),
+    "core: decisions": Bound(6_223, 5_300),
     "core: files": Bound(179, 130),
     "core: nodes a statement": Bound(8.1, 7.9),
     "core: decisions in 100 statements": Bound(31.7, 31.5),
@@ -81,14 +81,14 @@ BOUNDS = {
     "reading order: decisions": Bound(858, 760),
     "training: nodes": Bound(18_113, 18_200),
     "contrib: nodes": Bound(61_313, 45_000),
-    "shipped: nodes": Bound(238_277, 203_000),
+    "shipped: nodes": Bound(238_524, 203_000),
     "benchmarks: nodes": Bound(41_887, 35_000),
-    "tests: nodes": Bound(320_141, 195_000),
+    "tests: nodes": Bound(320_187, 195_000),
 }
 # Two small runs take half a minute.
 SPINE_BOUNDS = {
     "spine: files": Bound(138, 105),
-    "spine: nodes": Bound(70_300, 57_000),
+    "spine: nodes": Bound(70_400, 57_000),
     "spine: decisions": Bound(3_150, 2_550),
 }
 

@@ -86,9 +86,13 @@ def test_half_precision_weights_are_read_as_float32(tmp_path):
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-def test_weights_that_are_not_finite_are_refused(tmp_path, value):
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_weights_that_are_not_finite_are_refused(tmp_path, value, dtype):
     save_tiny(tmp_path)
-    weight = load_file(tmp_path / "model.safetensors")["bert.pooler.dense.weight"]
+    weight = load_file(tmp_path / "model.safetensors")["bert.pooler.dense.weight"].to(dtype)
+    weight[3, 4] = torch.finfo(dtype).max
+    _edit_weights(tmp_path, **{"bert.pooler.dense.weight": weight})
+    resolve_checkpoint(str(tmp_path), "mono").check_weights()
     weight[3, 5] = value
     checkpoint = resolve_checkpoint(
         _edit_weights(tmp_path, **{"bert.pooler.dense.weight": weight}), "mono"
