@@ -112,7 +112,9 @@ def test_packed_linear_equals_the_plain_one(dtype, activation):
     )
     plain = linear(rows), None if activation != "none" else linear(rows, residual.to(dtype))
     linear.pack(40)
-    assert linear.weight.numel() == 0
+    # Processors with AVX2 alone keep bfloat16 weights as they are.
+    packs = dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    assert (linear.weight.numel() == 0) == packs
     tolerance = {torch.float32: 1e-5, torch.bfloat16: 0.04}[dtype]
     torch.testing.assert_close(linear(rows), plain[0], rtol=0, atol=tolerance)
     if plain[1] is not None:
