@@ -61,8 +61,8 @@ def demo(
         table = Table(columns, [list(row.values()) for row in stages])
         print_table(table.header, table.shown())
     console.note(
-        f"docs are cut because models read {_MAX_LENGTH} tokens of an input here, "
-        "which takes minutes: `input.max_length` sets it"
+        f"to save time, models read {_MAX_LENGTH} tokens of an input here, so longer docs are cut; "
+        "`input.max_length` changes it"
     )
     console.note(f"runs, parts and receipts are in {folder}")
     report = report_part(gather(open_runs(result.output), ReportSettings()))

@@ -5,6 +5,7 @@ to train a mono on (README.md).
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -32,6 +33,9 @@ from models.training.data.groups import Group
 from models.training.initial_model import save_checkpoint
 
 PROGRESS = StderrProgress()
+# The shares of the questions. The wiring reads no labels; a training does.
+_FITTED_ON = {"squad": 0.40, "medquad": 0.10, "nfcorpus": 0.20, "docstrings": 0.30}
+_TRAINED_ON = {"squad": 0.40, "medquad": 0.12, "titles": 0.12, "car": 0.14, "docstrings": 0.22}
 
 
 def main() -> int:
@@ -80,34 +84,25 @@ def _wire(
     )
 
 
-def _fitted_on(options: argparse.Namespace) -> list[Questions]:
-    """Collections for the wiring, which reads no labels."""
-    count, seed = options.questions, options.seed
-    return [
-        squad_questions(options.squad, options.articles, round(0.40 * count), seed),
-        medquad_questions(options.medquad, options.files, round(0.10 * count), seed),
-        nfcorpus_questions(options.nfcorpus, round(0.20 * count), seed),
-        docstring_questions(round(0.30 * count), seed),
-    ]
-
-
-def _trained_on(options: argparse.Namespace) -> list[Questions]:
-    """Collections for a training, whose labels may be used."""
-    count, seed = options.questions, options.seed
-    return [
-        squad_questions(options.squad, options.articles, round(0.40 * count), seed),
-        medquad_questions(options.medquad, options.files, round(0.12 * count), seed),
-        title_questions(options.nfcorpus, round(0.12 * count), seed),
-        car_questions(options.car, round(0.14 * count), seed),
-        docstring_questions(round(0.22 * count), seed),
-    ]
+def _read(options: argparse.Namespace) -> list[Questions]:
+    """The part's collections, with its share of the questions of each."""
+    seed = options.seed
+    readers: dict[str, Callable[[int], Questions]] = {
+        "squad": lambda count: squad_questions(options.squad, options.articles, count, seed),
+        "medquad": lambda count: medquad_questions(options.medquad, options.files, count, seed),
+        "nfcorpus": lambda count: nfcorpus_questions(options.nfcorpus, count, seed),
+        "titles": lambda count: title_questions(options.nfcorpus, count, seed),
+        "car": lambda count: car_questions(options.car, count, seed),
+        "docstrings": lambda count: docstring_questions(count, seed),
+    }
+    shares = _TRAINED_ON if options.part == "data" else _FITTED_ON
+    return [readers[name](round(share * options.questions)) for name, share in shares.items()]
 
 
 def _mine(options: argparse.Namespace, encoder: BiEncoder) -> list[Group]:
     """The groups of all collections."""
-    read = _trained_on if options.part == "data" else _fitted_on
     groups = []
-    for each in read(options):
+    for each in _read(options):
         PROGRESS.note(
             f"{each.name}: mining negatives of {len(each.questions):,} questions in "
             f"{len(each.passages):,} passages"
@@ -133,10 +128,10 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--medquad", required=True, help="tar.gz of MedQuAD's XML files")
     parser.add_argument(
-        "--nfcorpus", required=True, help="zip of BEIR's NFCorpus; only queries of train are used"
+        "--nfcorpus", required=True, help="zip of BEIR's NFCorpus: queries of train; data: titles"
     )
     parser.add_argument(
-        "--car", default="trec_car_test200.tar.gz", help="data: TREC CAR's train.test200"
+        "--car", default="trec_car_test200.tar.gz", help="data: a tar.gz (%(default)s)"
     )
     parser.add_argument(
         "--teacher", nargs="*", default=[], help="data: more bi-encoders that teach, folders"

@@ -2,8 +2,8 @@ r"""Measures how cascades re-rank five collections (`measured`).
 
     python -m experiments.embedded_pair.figures --squad squad_v1.1.tar.gz \
         --nfcorpus nfcorpus.zip --medquad medquad.tar.gz \
-        "mono={mono: embedded:mono}" "teacher={dense: MINILM}" \
-        "duo={mono: embedded:mono, duo: {checkpoint: embedded:duo, k: 10}}"
+        "mono=[mono: embedded:mono]" "teacher=[dense: MINILM]" \
+        "duo=[mono: embedded:mono, duo: {checkpoint: embedded:duo, k: 10}]"
 
 BM25's best 100 are re-ranked. With `--first FOLDER` the first stage is a dense run in place of
 BM25's: 100 docs of the whole corpus by that bi-encoder. A cascade has its nDCG@10 on each
@@ -40,7 +40,6 @@ from experiments.embedded_pair.measured import (
 _RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results/embedded-pair.json"
 _NAMES = ("questions", "keywords", "medical", "long", "docstrings")
 _DRAWS, _SEED = 10_000, 0
-_RUNS = {False: "bm25.trec", True: "candidates.trec"}
 
 Values: TypeAlias = Mapping[str, NDArray[np.float64]]
 """nDCG@10 of each topic of a collection, by the name of a run."""
@@ -104,12 +103,13 @@ def _values(written: Measured, options: argparse.Namespace) -> Values:
     """The values of the first stage's run, and of the last run of each cascade."""
     first = _dense_run(written, options.first) if options.first else BM25
     values: dict[str, NDArray[np.float64]] = {}
-    for name, _, text in (cascade.partition("=") for cascade in options.cascades):
-        stages = yaml.safe_load(text)
-        runs = written.run(first, stages)
-        (last,) = runs.glob(f"{list(stages)[-1]}*.trec")
+    for name, _, text in (given.partition("=") for given in options.cascades):
+        cascade = yaml.safe_load(text)
+        runs = written.run(first, cascade)
+        (last,) = (path for stage in cascade[-1] for path in runs.glob(f"{stage}*.trec"))
         if not values:
-            values["first"] = written.values(runs / _RUNS[bool(options.first)])
+            first_run = "candidates" if options.first else "bm25"
+            values["first"] = written.values(runs / f"{first_run}.trec")
         values[name] = written.values(last)
     return values
 
@@ -132,7 +132,7 @@ def _dense_run(written: Measured, folder: str) -> Stages:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("experiments.embedded_pair.figures", __doc__)
     parser.add_argument(
-        "cascades", nargs="+", help="NAME={STAGES}, in the words of a configuration"
+        "cascades", nargs="+", help="NAME=CASCADE, the YAML of a configuration's `cascade`"
     )
     parser.add_argument("--squad", type=Path, required=True, help="SQuAD 1.1's HTML, a tar.gz")
     parser.add_argument("--nfcorpus", type=Path, required=True, help="BEIR's NFCorpus, a zip")

@@ -5,7 +5,7 @@
 | questions | of SQuAD's dev split | all 20,963 paragraphs |
 | keywords | NFCorpus' test queries | 3,633 abstracts |
 | medical | MedQuAD's questions, of the fifth of its files that no training reads | whole answers |
-| long | of SQuAD's dev split, others than above | three paragraphs of an article at a time |
+| long | of SQuAD's dev split; some are others than above | three paragraphs at a time |
 | docstrings | the 89 questions of `beamrank demo` | docstrings of Python |
 """
 
@@ -63,7 +63,7 @@ class Measured:
         collection.write_topics(folder, chosen)
         return cls(folder, collection, length)
 
-    def run(self, first: Stages, stages: Stages) -> Path:
+    def run(self, first: Stages, cascade: Sequence[Stages]) -> Path:
         """Runs a first stage and the stages after it; returns the folder of the runs."""
         config = {
             "run_tag": "pair",
@@ -71,7 +71,7 @@ class Measured:
             "topics": {"path": "topics.tsv", "format": _TSV},
             **first,
             "input": {"max_length": self.max_length},
-            **stages,
+            "cascade": list(cascade),
             "output": "out",
         }
         path = self.folder / "config.yaml"
@@ -95,14 +95,9 @@ BM25: Stages = {
 }
 
 
-def read_questions(archive: Path) -> Collection:
-    """SQuAD's dev questions over all paragraphs."""
-    return read_squad(archive)
-
-
 def read_long(archive: Path) -> Collection:
-    """The same with three paragraphs of an article as a passage; topics in the reverse order, so
-    that few are those of `read_questions`.
+    """SQuAD's dev questions with three paragraphs of an article as a passage. Their ids are others,
+    so that a choice of some has others than one of `read_squad`.
     """
     squad, joined = read_squad(archive), dict[str, list[str]]()
     longer: dict[str, str] = {}
@@ -144,7 +139,7 @@ def read_collections(
 ) -> dict[str, tuple[Collection, int]]:
     """The chosen collections, each with the tokens of an input."""
     readers: dict[str, tuple[Callable[[], Collection], int]] = {
-        "questions": (lambda: read_questions(squad), 256),
+        "questions": (lambda: read_squad(squad), 256),
         "keywords": (lambda: read_nfcorpus(nfcorpus, "test"), 384),
         "medical": (lambda: read_medical(medquad), 384),
         "long": (lambda: read_long(squad), 512),

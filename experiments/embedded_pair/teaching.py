@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 import yaml
 from numpy.typing import NDArray
 
 from beamrank.formats.run_writer import run_lines
 from experiments.embedded_pair.bi_encoder import Embeds
 from models.training.data.groups import Group
+from models.training.tasks import listwise_cross_entropy
 
 _LEARNING_STEPS = 200
 _SETTINGS = {
@@ -39,33 +39,26 @@ _SETTINGS = {
 Scores = NDArray[np.float32]
 
 
-def teacher_scores(groups: Sequence[Group], encoders: Sequence[Embeds]) -> list[Scores]:
-    """The teacher's log-odds of each group's docs."""
-    columns = [
-        [np.array(group.teacher_scores, np.float32) for group in groups],
-        *(_cosines(groups, one) for one in encoders),
-    ]
-    features = [np.stack(scores, axis=-1) for scores in zip(*columns, strict=True)]
-    weights = fit_weights(features)
-    return [scores @ weights for scores in features]
+def teacher_scores(groups: Sequence[Group], encoders: Sequence[Embeds]) -> Scores:
+    """The teacher's log-odds, float32[groups, docs]."""
+    bm25 = np.array([group.teacher_scores for group in groups], np.float32)
+    features = np.stack([bm25, *(_cosines(groups, one) for one in encoders)], axis=-1)
+    return features @ fit_weights(features)
 
 
-def fit_weights(features: Sequence[Scores]) -> Scores:
-    """The weights with which the first doc of each group is most likely in the softmax over it.
-
-    Args:
-        features: float32[docs, scores] of each group.
+def fit_weights(features: Scores) -> Scores:
+    """The weights with which the first doc of each group is most likely in the softmax over it:
+    float32[scores] for float32[groups, docs, scores].
     """
-    groups = [torch.from_numpy(scores) for scores in features]
-    weights = torch.zeros(groups[0].shape[1], requires_grad=True)
+    given = torch.from_numpy(features)
+    weights = torch.zeros(given.shape[-1], requires_grad=True)
     optimizer = torch.optim.LBFGS(
         [weights], max_iter=_LEARNING_STEPS, line_search_fn="strong_wolfe"
     )
 
     def loss() -> torch.Tensor:
         optimizer.zero_grad()
-        losses = [-F.log_softmax(scores @ weights, dim=0)[0] for scores in groups]
-        total = torch.stack(losses).mean()
+        total = listwise_cross_entropy(given @ weights, torch.ones(len(given)))
         total.backward()  # type: ignore[no-untyped-call]
         return total
 
@@ -74,9 +67,7 @@ def fit_weights(features: Sequence[Scores]) -> Scores:
     return fitted
 
 
-def write_training(
-    folder: Path, groups: Sequence[Group], scores: Sequence[Scores], start: str
-) -> None:
+def write_training(folder: Path, groups: Sequence[Group], scores: Scores, start: str) -> None:
     """Writes train.yaml and the files that it names: the corpus, topics, qrels, and two runs, the
     negatives and the teacher.
     """
@@ -115,14 +106,13 @@ def _configuration(start: str, docs: int) -> dict[str, Any]:
     }
 
 
-def _cosines(groups: Sequence[Group], encoder: Embeds) -> list[Scores]:
+def _cosines(groups: Sequence[Group], encoder: Embeds) -> Scores:
     texts = sorted({doc for group in groups for doc in group.docs})
     places = {text: place for place, text in enumerate(texts)}
     docs, queries = encoder.docs(texts), encoder.queries([group.query for group in groups])
-    return [
-        docs[[places[doc] for doc in group.docs]] @ query
-        for group, query in zip(groups, queries, strict=True)
-    ]
+    rows = np.array([[places[doc] for doc in group.docs] for group in groups])
+    cosines: Scores = np.einsum("gdw,gw->gd", docs[rows], queries)
+    return cosines
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:

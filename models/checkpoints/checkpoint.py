@@ -33,12 +33,12 @@ from models.checkpoints.files import (
     CONFIG,
     PROMPTS,
     TRAINED_INPUT,
+    StoredTensor,
     check_case,
     check_settings,
     default_prompt,
     digest_files,
     digest_of,
-    infinite_tensors,
     read_config,
     read_modules,
     read_settings,
@@ -153,15 +153,8 @@ class Checkpoint:
         """Raises PreflightError where a weight is NaN or infinite. It reads them all, so once a job
         is enough.
         """
-        check_process("load")
-        for folder in sorted({name.rpartition("/")[0] for name in self.architecture.tensors}):
-            for tensor in infinite_tensors(os.path.join(self.folder, folder)):
-                name = f"{folder}/{tensor}".lstrip("/")
-                if name in self.architecture.tensors:
-                    raise PreflightError(
-                        f"the checkpoint {self.reference}: {name} holds NaN or infinity, so its "
-                        "scores would be NaN. Its training diverged, or the file is damaged"
-                    )
+        for _ in _read_weights(self):
+            pass
 
     def check_tokenizer(self, ids: int, special: SpecialTokens) -> tuple[str, ...]:
         """`check_fit` for the model's input, whose special tokens the tokenizer must have."""
@@ -253,15 +246,26 @@ def load_weights(checkpoint: Checkpoint) -> "dict[str, torch.Tensor]":
     """The tensors that the checkpoint's architecture needs, float32 on the CPU."""
     for warning in checkpoint.architecture.warnings:
         logging.getLogger(__name__).warning("%s", warning)
-    checkpoint.check_weights()
-    weights: dict[str, torch.Tensor] = {}
-    readers: dict[str, Callable[[str], torch.Tensor]] = {}
+    return {name: stored.tensor().float() for name, stored in _read_weights(checkpoint)}
+
+
+def _read_weights(checkpoint: Checkpoint) -> Iterator[tuple[str, StoredTensor]]:
+    """The tensors by name, as they are stored; raises PreflightError where one is NaN or
+    infinite.
+    """
+    check_process("load")
+    readers: dict[str, Callable[[str], StoredTensor]] = {}
     for name in sorted(checkpoint.architecture.tensors, key=lambda name: name.rpartition("/")[0]):
         folder, _, tensor_name = name.rpartition("/")
         if folder not in readers:
             readers = {folder: tensor_reader(os.path.join(checkpoint.folder, folder))}
-        weights[name] = readers[folder](tensor_name).float()
-    return weights
+        stored = readers[folder](tensor_name)
+        if not stored.is_finite():
+            raise PreflightError(
+                f"the checkpoint {checkpoint.reference}: {name} holds NaN or infinity, so its "
+                "scores would be NaN. Its training diverged, or the file is damaged"
+            )
+        yield name, stored
 
 
 def _refuse_prompts(files: ModelFiles) -> None:

@@ -288,33 +288,25 @@ def tensor_shapes(folder: str, reference: str) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def tensor_reader(folder: str) -> "Callable[[str], torch.Tensor]":
+def tensor_reader(folder: str) -> "Callable[[str], StoredTensor]":
     """A function that reads a tensor of a folder's weights by its name in `tensor_shapes`."""
-    tensors: dict[str, torch.Tensor] = {}
-    for path in _weight_paths(folder):
+    tensors: dict[str, StoredTensor] = {}
+    index, *parts = weight_files(folder)
+    for name in parts or [index]:
+        path = os.path.join(folder, name)
         read = _map_tensors(path) if path.endswith(".safetensors") else _unpickle(path)
         tensors |= {_current_name(stored): tensor for stored, tensor in read.items()}
     return tensors.__getitem__
 
 
-def infinite_tensors(folder: str) -> Iterator[str]:
-    """The names of the tensors that hold NaN or infinity, as in `tensor_shapes`. It reads
-    safetensors without torch: a launcher has a quarter of a gigabyte less.
+class StoredTensor(NamedTuple):
+    """A tensor of a file: its type as safetensors names it, its shape, and its bytes.
+
+    Whether it is finite is known without torch, which a launcher does not load.
     """
-    for path in _weight_paths(folder):
-        if path.endswith(".safetensors"):
-            stored = (name for name, tensor in _map_bytes(path).items() if not tensor.is_finite())
-        else:
-            tensors = _unpickle(path).items()
-            stored = (name for name, tensor in tensors if not tensor.isfinite().all())
-        yield from map(_current_name, stored)
-
-
-class _Stored(NamedTuple):
-    """A tensor of a safetensors file: its type there, its shape, and its bytes."""
 
     kind: str
-    shape: list[int]
+    shape: Sequence[int]
     data: npt.NDArray[np.uint8]
 
     def is_finite(self) -> bool:
@@ -324,40 +316,41 @@ class _Stored(NamedTuple):
         numbers = (self.data[start : start + _CHUNK_BYTES].view(unsigned) for start in chunks)
         return not any(((number & exponent) == exponent).any() for number in numbers)
 
+    def tensor(self) -> "torch.Tensor":
+        """The same for torch, in its type."""
+        import torch
 
-def _map_bytes(path: str) -> dict[str, _Stored]:
+        numbers = torch.from_numpy(self.data).view(getattr(torch, _DTYPES[self.kind]))
+        return numbers.view(list(self.shape))
+
+
+def _map_tensors(path: str) -> dict[str, StoredTensor]:
     """The weights of a safetensors file, mapped into memory: the library's own reader leaks 64
     bytes a tensor.
     """
     data = np.memmap(path, mode="c")
     start = 8 + int.from_bytes(data[:8].tobytes(), "little")
     return {
-        name: _Stored(entry["dtype"], entry["shape"], data[start + first : start + end])
+        name: StoredTensor(entry["dtype"], entry["shape"], data[start + first : start + end])
         for name, entry in parse_json(data[8:start].tobytes()).items()
         if name != "__metadata__" and entry["dtype"] in _DTYPES
         for first, end in [entry["data_offsets"]]
     }
 
 
-def _map_tensors(path: str) -> "dict[str, torch.Tensor]":
+def _unpickle(path: str) -> dict[str, StoredTensor]:
     import torch
 
+    kinds = {getattr(torch, name): kind for kind, name in _DTYPES.items()}
     return {
-        name: torch.from_numpy(data).view(getattr(torch, _DTYPES[kind])).view(shape)
-        for name, (kind, shape, data) in _map_bytes(path).items()
+        name: StoredTensor(
+            kinds[tensor.dtype],
+            tensor.shape,
+            tensor.contiguous().flatten().view(torch.uint8).numpy(),
+        )
+        for name, tensor in torch.load(path, map_location="cpu", weights_only=True).items()
+        if tensor.dtype in kinds
     }
-
-
-def _unpickle(path: str) -> "dict[str, torch.Tensor]":
-    import torch
-
-    tensors: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-    return tensors
-
-
-def _weight_paths(folder: str) -> list[str]:
-    index, *parts = weight_files(folder)
-    return [os.path.join(folder, name) for name in parts or [index]]
 
 
 def _current_name(name: str) -> str:

@@ -129,7 +129,7 @@ def test_words_and_template_are_in_the_digest(tmp_path):
         (
             "sentence_bert_config.json",
             {"modality_config": {"text": {}}},
-            "`answers` .*`prompt`",
+            "does not say after which",
         ),
     ],
 )
@@ -143,10 +143,10 @@ def test_modules_that_cannot_be_followed_are_refused(name, changes, message, tmp
 @pytest.mark.parametrize(
     ("types", "message"),
     [
-        (["temperature.TemperatureLogitScore"], "'temperature.TemperatureLogitScore'"),
-        (["logit_score.LogitScore"], "'logit_score.LogitScore'"),
+        (["temperature.TemperatureLogitScore"], "code of its own, which is never run"),
+        (["logit_score.LogitScore"], "code of its own, which is never run"),
         (["sentence_transformers.models.Pooling"], "Transformer, Pooling"),
-        ([], "modules Transformer .*LogitScore"),
+        ([], "with the modules Transformer of"),
     ],
 )
 def test_other_modules_after_a_language_model_are_refused(types, message, tmp_path):
@@ -162,15 +162,15 @@ def test_other_modules_after_a_language_model_are_refused(types, message, tmp_pa
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        (_SYSTEM_USER.replace("| first", "| first | upper"), "changes"),
-        (f"{_ROLES['document']} {_ROLES['query']}", "lacks"),
-        (_ROLES["query"], "lacks"),
-        (_SYSTEM_USER + "{{ strftime_now('%d') }}", "strftime_now"),
-        ("{{ messages[0].content[:9] }} {{ messages[1].content }}", "changes"),
+        (_SYSTEM_USER.replace("| first", "| first | upper"), "changes it"),
+        (f"{_ROLES['document']} {_ROLES['query']}", "lacks a text or changes it"),
+        (_ROLES["query"], "lacks a text"),
+        (_SYSTEM_USER + "{{ strftime_now('%d') }}", "holds the date"),
+        ("{{ messages[0].content[:9] }} {{ messages[1].content }}", "changes it"),
         ("{{ raise_exception('no such role') }}", "no such role"),
         ("{{ messages[0].content.__class__.__mro__ }}", "SecurityError"),
         ("{% for message in", "TemplateSyntaxError"),
-        (f"{_ROLES['query']}{_ROLES['document']}", "border"),
+        (f"{_ROLES['query']}{_ROLES['document']}", "no border between a text and what is beside"),
     ],
 )
 def test_template_that_is_no_fixed_text_around_texts_is_refused(template, message, tmp_path):

@@ -277,11 +277,15 @@ def test_trec_car_test200_has_4689_paragraphs(car):
 
 @pytest.mark.data
 @pytest.mark.parametrize(
-    "name",
-    ["train.test200.cbor", "train.test200.cbor.outlines", "v2_header_sample/test.cbor"],
+    ("name", "kind"),
+    [
+        ("train.test200.cbor", "pages or outlines"),
+        ("train.test200.cbor.outlines", "pages or outlines"),
+        ("v2_header_sample/test.cbor", r"pages \(articles\)"),
+    ],
 )
-def test_trec_car_pages_and_outlines_are_not_files_of_paragraphs(car, name):
-    with pytest.raises(PreflightError, match=r"`corpus\.format: car-pages`"):
+def test_trec_car_pages_and_outlines_are_not_files_of_paragraphs(car, name, kind):
+    with pytest.raises(PreflightError, match=rf" {kind}: .*`corpus.format: car-pages`"):
         list_units(corpus_of(car / name, "car"))
     with refuses(PreflightError, "other-part"):
         list_units(corpus_of(car / "train.test200.cbor.paragraphs", "car-pages"))
