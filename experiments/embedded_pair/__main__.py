@@ -26,7 +26,7 @@ from experiments.embedded_pair.questions import (
     squad_questions,
     title_questions,
 )
-from experiments.embedded_pair.teaching import teacher_scores, write_training
+from experiments.embedded_pair.teaching import teacher_scores, write_start, write_training
 from experiments.progress import StderrProgress
 from models.checkpoints.sources import locate
 from models.training.data.groups import Group
@@ -68,7 +68,8 @@ def _make(options: argparse.Namespace) -> None:
         if options.part == "data":
             teachers = [encoder, *(BiEncoder(locate(one)[0]) for one in options.teacher)]
             scores = teacher_scores(groups, teachers)
-            write_training(Path(str(temporary)), groups, scores, options.mono)
+            write_start(Path(str(temporary)), bi_encoder, groups)
+            write_training(Path(str(temporary)), groups, scores)
         else:
             model = _wire(options, bi_encoder, source, groups)
             save_checkpoint(model, source, str(temporary), "float16")
@@ -121,7 +122,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--mono",
         default="embedded:mono",
-        help="what duo is made of, and what a training starts from (%(default)s)",
+        help="what duo is made of (%(default)s)",
     )
     parser.add_argument(
         "--squad", required=True, help="tar.gz of SQuAD 1.1's HTML pages; only train/ is read"

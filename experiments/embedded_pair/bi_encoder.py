@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import BertModel
 
 from models.checkpoints.files import CONFIG
+from models.scoring.backends.torch import resolve_dtype
 from models.tokenizers.bert import BertTokenizer
 
 _BATCH_SIZE = 32
@@ -39,6 +40,7 @@ class BiEncoder:
         """Loads it; texts are cut at 128 tokens."""
         self._model = SentenceTransformer(folder, device="cpu", local_files_only=True)
         self._model.max_seq_length = _MAX_TOKENS
+        self._dtype: torch.dtype = getattr(torch, resolve_dtype("auto", "cpu"))
 
     def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of queries, with the prompt for queries."""
@@ -49,12 +51,13 @@ class BiEncoder:
         return self._embed(self._model.encode_document, texts)
 
     def _embed(self, encode: Callable[..., Any], texts: Sequence[str]) -> NDArray[np.float32]:
-        vectors: NDArray[np.float32] = encode(
-            list(texts),
-            batch_size=_BATCH_SIZE,
-            show_progress_bar=False,
-            normalize_embeddings=True,
-        )
+        with torch.autocast("cpu", self._dtype, enabled=self._dtype != torch.float32):
+            vectors: NDArray[np.float32] = encode(
+                list(texts),
+                batch_size=_BATCH_SIZE,
+                show_progress_bar=False,
+                normalize_embeddings=True,
+            )
         return vectors
 
 

@@ -7,6 +7,7 @@
 | medical | MedQuAD's questions, of the fifth of its files that no training reads | whole answers |
 | long | of SQuAD's dev split; some are others than above | three paragraphs at a time |
 | docstrings | the 89 questions of `beamrank demo` | docstrings of Python |
+| dev-keywords, not one of the five | NFCorpus' dev queries | its abstracts |
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -125,6 +126,14 @@ def read_medical(archive: Path) -> Collection:
     return Collection(medquad.passages, kept, medquad.qrels)
 
 
+def read_dev(archive: Path) -> Collection:
+    """NFCorpus' dev queries that are not queries of its test split under another id."""
+    dev, test = (read_nfcorpus(archive, split) for split in ("dev", "test"))
+    measured = {topic.text for topic in test.topics}
+    topics = tuple(topic for topic in dev.topics if topic.text not in measured)
+    return Collection(dev.passages, topics, dev.qrels)
+
+
 def read_docstrings() -> Collection:
     """The collection of `beamrank demo`."""
     qrels: dict[str, dict[str, int]] = {}
@@ -144,5 +153,6 @@ def read_collections(
         "medical": (lambda: read_medical(medquad), 384),
         "long": (lambda: read_long(squad), 512),
         "docstrings": (read_docstrings, 112),
+        "dev-keywords": (lambda: read_dev(nfcorpus), 384),
     }
     return {name: (readers[name][0](), readers[name][1]) for name in names}

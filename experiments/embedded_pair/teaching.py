@@ -1,5 +1,5 @@
-"""What a mono is trained on: groups with the scores of a teacher, as a folder that `beamrank train`
-reads.
+"""What a mono is trained on: a start, and groups with the scores of a teacher, as a folder that
+`beamrank train` reads.
 
 The teacher of a pair is a weighted sum of BM25 and of the cosines of some bi-encoders. The weights
 make the positives of the groups most likely, as in `bert_ce`.
@@ -16,24 +16,36 @@ import yaml
 from numpy.typing import NDArray
 
 from beamrank.formats.run_writer import run_lines
-from experiments.embedded_pair.bi_encoder import Embeds
+from experiments.embedded_pair.bi_encoder import Embeds, encoder_inputs, load_encoder
+from experiments.embedded_pair.wiring.pruning import prune_units
+from models.tokenizers.bert import load_bert
 from models.training.data.groups import Group
+from models.training.initial_model import save_checkpoint
 from models.training.tasks import listwise_cross_entropy
 
+_START = "start"
 _LEARNING_STEPS = 200
+# Feed-forward units of the start: its six layers then cost no more than the seven of
+# `embedded:mono`.
+_UNITS = 1024
+# How many texts pruning is fitted on.
+_TEXTS = 1600
 _SETTINGS = {
-    "objective": {"bert_ce": 1.0, "listwise_kl": 0.5},
-    "input": {"max_query_length": 34, "max_length": 144},
+    "start": _START,
+    "objective": {"bert_ce": 1.0, "listwise_kl": 1.0},
+    "input": {"max_query_length": 34, "max_length": 160},
     "optimizer": {
-        "learning_rate": 5.0e-5,
+        "learning_rate": 1.0e-4,
         "warmup_share": 0.05,
         "epochs": 1,
-        "batch_size": 36,
+        "batch_size": 64,
         "weight_decay": 0.0,
         "dropout": 0.0,
         "train_word_embeddings": False,
     },
+    "dtype": "auto",
     "weights": "float16",
+    "output": "mono",
 }
 
 Scores = NDArray[np.float32]
@@ -67,7 +79,17 @@ def fit_weights(features: Scores) -> Scores:
     return fitted
 
 
-def write_training(folder: Path, groups: Sequence[Group], scores: Scores, start: str) -> None:
+def write_start(folder: Path, bi_encoder: str, groups: Sequence[Group]) -> None:
+    """Writes the encoder that the training starts from, a bi-encoder with some of its units."""
+    texts = [text for group in groups for text in (group.query, group.docs[0])]
+    # An odd step chooses queries and docs in turn.
+    texts = texts[:: len(texts) // _TEXTS | 1][:_TEXTS]
+    model, tokenizer = load_encoder(bi_encoder), load_bert(bi_encoder)
+    prune_units(model, (inputs for _, inputs in encoder_inputs(tokenizer, texts)), _UNITS)
+    save_checkpoint(model, bi_encoder, str(folder / _START), "float32")
+
+
+def write_training(folder: Path, groups: Sequence[Group], scores: Scores) -> None:
     """Writes train.yaml and the files that it names: the corpus, topics, qrels, and two runs, the
     negatives and the teacher.
     """
@@ -87,12 +109,11 @@ def write_training(folder: Path, groups: Sequence[Group], scores: Scores, start:
                     zip(ids, taught[first:].tolist(), strict=True), key=lambda one: -one[1]
                 )
                 file.writelines(f"{line}\n" for line in run_lines(f"q{number}", ranking, name))
-    (folder / "train.yaml").write_text(yaml.safe_dump(_configuration(start, len(groups[0].docs))))
+    (folder / "train.yaml").write_text(yaml.safe_dump(_configuration(len(groups[0].docs))))
 
 
-def _configuration(start: str, docs: int) -> dict[str, Any]:
+def _configuration(docs: int) -> dict[str, Any]:
     return {
-        "start": start,
         "data": {
             "corpus": {"path": "corpus.jsonl", "format": "jsonl"},
             "topics": {"path": "topics.tsv", "format": "tsv"},
@@ -102,7 +123,6 @@ def _configuration(start: str, docs: int) -> dict[str, Any]:
         },
         "sampling": {"mode": "balanced", "negatives": docs - 1, "ranks": [1, docs - 1]},
         **_SETTINGS,
-        "output": "mono",
     }
 
 

@@ -250,8 +250,8 @@ class TrainConfig(Section):
     """A recipe of the table above."""
     start: CheckpointName
     """The initial model: a Hugging Face id, a folder or its URL. A head with as many logits as
-    `labels` is kept; otherwise it is new. `embedded:mono` has constructed weights; training all of
-    them was not tried.
+    `labels` is kept; otherwise it is new. `embedded:mono` is no good start: its constructed weights
+    are lost in a training.
     """
     random_weights: bool = False
     """Whether only config.json and the tokenizer of `start` are read, and weights are drawn as in
@@ -288,7 +288,7 @@ class TrainConfig(Section):
     """Where the model is trained."""
     dtype: Literal["auto", "float32", "bfloat16"] = "float32"
     """The number format of the computation. With `bfloat16` (autocast) weights and loss stay
-    float32. `auto` is bfloat16 on a GPU.
+    float32. `auto` is bfloat16 on a GPU, and on a CPU that is fast at it.
     """
     threads: Positive | None = None
     """How many threads a process has; by default as many as torch chooses."""

@@ -17,6 +17,7 @@ from experiments.embedded_pair.measured import read_medical
 from experiments.embedded_pair.mining import mine_groups
 from experiments.embedded_pair.questions import Question, Questions
 from experiments.embedded_pair.teaching import fit_weights, write_training
+from models.training.config import load_train_config
 from models.training.data.groups import Group
 from tests.support.checkpoints import MINILM
 from tests.support.training import save_start
@@ -111,7 +112,11 @@ def test_training_files_hold_the_groups(tmp_path):
         Group("two", ("c", "a", "d"), None, (0.0, 0.0, 0.0)),
     ]
     scores = np.array([[1.0, 3.0, 2.0], [5.0, 0.0, 4.0]], np.float32)
-    write_training(tmp_path, groups, scores, "embedded:mono")
+    (tmp_path / "start").mkdir()
+    write_training(tmp_path, groups, scores)
+    config = load_train_config(str(tmp_path / "train.yaml"), "mono")
+    assert config.start == str(tmp_path / "start")
+    assert config.sampling.negatives == 2
     rows = [json.loads(line) for line in (tmp_path / "corpus.jsonl").read_text().splitlines()]
     texts = {row["id"]: row["contents"] for row in rows}
     assert sorted(texts.values()) == ["a", "b", "c", "d"]

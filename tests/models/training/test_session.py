@@ -213,6 +213,20 @@ def test_bfloat16_training_learns(config, tmp_path):
     assert {weight.dtype for weight in weights(tmp_path / "out").values()} == {torch.float32}
 
 
+@pytest.mark.parametrize(
+    ("fast", "dtype", "attention"),
+    [("bfloat16", torch.bfloat16, "eager"), ("float32", torch.float32, "sdpa")],
+)
+def test_auto_dtype_is_what_the_cpu_is_fast_at(fast, dtype, attention, config, monkeypatch):
+    monkeypatch.setattr(
+        "models.training.session.resolve_dtype",
+        lambda requested, _: fast if requested == "auto" else requested,
+    )
+    session = make_session(config, "mono", ["dtype=auto", "device=cpu"])
+    assert session.dtype == dtype
+    assert session.model.config._attn_implementation == attention
+
+
 @pytest.mark.parametrize("kind", slow_but(1, ["mono", "duo"]))
 def test_dev_run_keeps_the_best_model(kind, dev_config, tmp_path):
     session = make_session(dev_config, kind)
