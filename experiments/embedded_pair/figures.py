@@ -39,7 +39,7 @@ from experiments.embedded_pair.measured import (
 
 _RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results/embedded-pair.json"
 _NAMES = ("questions", "keywords", "medical", "long", "docstrings")
-# `combine_weight` of the model's config.json is chosen on it.
+# For choosing a weight of `combine`; its figures are no measure of a model.
 _DEV = "dev-keywords"
 _DRAWS, _SEED = 10_000, 0
 

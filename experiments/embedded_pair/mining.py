@@ -1,4 +1,4 @@
-"""Groups to train on: a question's own passage, hard negatives by BM25 and by the bi-encoder, and
+"""Groups to fit on: a question's own passage, hard negatives by BM25 and by the bi-encoder, and
 random negatives.
 """
 

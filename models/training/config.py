@@ -250,8 +250,8 @@ class TrainConfig(Section):
     """A recipe of the table above."""
     start: CheckpointName
     """The initial model: a Hugging Face id, a folder or its URL. A head with as many logits as
-    `labels` is kept; otherwise it is new. `embedded:mono` is no good start: its constructed weights
-    are lost in a training.
+    `labels` is kept; otherwise it is new. Do not start from `embedded:mono`: a training
+    destroys its constructed weights.
     """
     random_weights: bool = False
     """Whether only config.json and the tokenizer of `start` are read, and weights are drawn as in
