@@ -39,8 +39,8 @@ from experiments.embedded_pair.measured import (
 
 _RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results/embedded-pair.json"
 _NAMES = ("questions", "keywords", "medical", "long", "docstrings")
-# For choosing a weight of `combine`; its figures are no measure of a model.
-_DEV = "dev-keywords"
+# The first is for choosing a weight of `combine`, so it measures no model.
+_OTHERS = ("dev-keywords", "articles")
 _DRAWS, _SEED = 10_000, 0
 
 Values: TypeAlias = Mapping[str, NDArray[np.float64]]
@@ -56,10 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     be_quiet()
     settings = {"candidates": CANDIDATES, "topics": options.topics, "first": options.first}
     command = results.command_line("experiments.embedded_pair.figures", given)
-    order = (*_NAMES, _DEV, "mean")
+    order = (*_NAMES, *_OTHERS, "mean")
     file = results.Results(options.output, "the embedded pair", settings, command, order)
     measured: list[Values] = []
-    archives = (options.squad, options.nfcorpus, options.medquad)
+    archives = (options.squad, options.nfcorpus, options.medquad, options.cacm)
     for name, (collection, length) in read_collections(*archives, options.collections).items():
         start = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="beamrank-pair-") as folder:
@@ -139,12 +139,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--squad", type=Path, required=True, help="SQuAD 1.1's HTML, a tar.gz")
     parser.add_argument("--nfcorpus", type=Path, required=True, help="BEIR's NFCorpus, a zip")
     parser.add_argument("--medquad", type=Path, required=True, help="MedQuAD's XML, a tar.gz")
+    parser.add_argument(
+        "--cacm",
+        type=Path,
+        default=Path("cacm"),
+        help="for articles: a folder with cacm.tar.gz, topics.cacm.txt and qrels.cacm.txt "
+        "(%(default)s)",
+    )
     parser.add_argument("--first", help="a bi-encoder for the first stage, a folder")
     parser.add_argument("--topics", type=int, help="of each collection (all)")
     parser.add_argument(
         "--collections",
         nargs="+",
-        choices=(*_NAMES, _DEV),
+        choices=(*_NAMES, *_OTHERS),
         default=_NAMES,
         help="(the first five)",
     )

@@ -8,6 +8,7 @@
 | long | of SQuAD's dev split; some are others than above | three paragraphs at a time |
 | docstrings | the 89 questions of `beamrank demo` | docstrings of Python |
 | dev-keywords, not one of the five | NFCorpus' dev queries | its abstracts |
+| articles, not one of the five | CACM's judged topics; nothing was trained on them | its records |
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +22,11 @@ from numpy.typing import NDArray
 
 from beamrank.demo.collection import demo_qrels, demo_questions, stdlib_docs
 from beamrank.evaluation.evaluate import evaluate_run_files
+from beamrank.formats.qrels import read_qrels
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.records import Doc, Topic
 from benchmarks.datasets.archives import tar_texts
+from benchmarks.datasets.cacm import read_cacm
 from benchmarks.datasets.collection import Collection
 from benchmarks.datasets.medquad import is_measured, read_medquad, read_pairs
 from benchmarks.datasets.nfcorpus import read_nfcorpus
@@ -33,7 +36,7 @@ from benchmarks.subprocess_meter import BEAMRANK, run_metered
 MEASURE = "nDCG@10"
 CANDIDATES = 100
 _PARAGRAPHS = 3
-_TSV, _JSONL = "tsv", "jsonl"
+_TSV, _JSONL, _TREC = "tsv", "jsonl", "trec"
 
 Stages: TypeAlias = Mapping[str, Any]
 """Sections of a configuration."""
@@ -82,7 +85,7 @@ class Measured:
 
     def topics(self) -> list[Topic]:
         """The topics in the folder."""
-        return list(read_topics(TopicsConfig(path=str(self.folder / "topics.tsv"), format=_TSV)))
+        return _topics(self.folder / "topics.tsv", _TSV)
 
     def values(self, run: Path) -> NDArray[np.float64]:
         """nDCG@10 of each topic, topics sorted by query_id."""
@@ -143,8 +146,20 @@ def read_docstrings() -> Collection:
     return Collection(tuple(stdlib_docs()), tuple(topics), qrels)
 
 
+def read_articles(folder: Path) -> Collection:
+    """CACM's records and judged topics. Some of its judgments have ids without leading zeros."""
+    judgments = read_qrels(str(folder / "qrels.cacm.txt")).relevance
+    qrels = {
+        query_id: {f"CACM-{doc_id[5:]:0>4}": level for doc_id, level in levels.items()}
+        for query_id, levels in judgments.items()
+    }
+    topics = _topics(folder / "topics.cacm.txt", _TREC)
+    judged = tuple(topic for topic in topics if topic.query_id in qrels)
+    return Collection(tuple(read_cacm(folder / "cacm.tar.gz")), judged, qrels)
+
+
 def read_collections(
-    squad: Path, nfcorpus: Path, medquad: Path, names: Sequence[str]
+    squad: Path, nfcorpus: Path, medquad: Path, cacm: Path, names: Sequence[str]
 ) -> dict[str, tuple[Collection, int]]:
     """The chosen collections, each with the tokens of an input."""
     readers: dict[str, tuple[Callable[[], Collection], int]] = {
@@ -154,5 +169,10 @@ def read_collections(
         "long": (lambda: read_long(squad), 512),
         "docstrings": (read_docstrings, 112),
         "dev-keywords": (lambda: read_dev(nfcorpus), 384),
+        "articles": (lambda: read_articles(cacm), 512),
     }
     return {name: (readers[name][0](), readers[name][1]) for name in names}
+
+
+def _topics(path: Path, layout: str) -> list[Topic]:
+    return list(read_topics(TopicsConfig(path=str(path), format=layout)))

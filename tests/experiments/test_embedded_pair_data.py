@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 import pytest
+import torch
 
 from beamrank.demo.collection import demo_questions, held_out_objects
 from beamrank.errors import DataError, PreflightError
@@ -12,11 +13,13 @@ from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from experiments.embedded_pair import questions as q
 from experiments.embedded_pair.__main__ import main
+from experiments.embedded_pair.bi_encoder import BiEncoder
 from experiments.embedded_pair.figures import compare_means
-from experiments.embedded_pair.measured import read_medical
+from experiments.embedded_pair.measured import read_articles, read_medical
 from experiments.embedded_pair.mining import mine_groups
 from experiments.embedded_pair.questions import Question, Questions
 from experiments.embedded_pair.teaching import fit_weights, write_training
+from experiments.embedded_pair.tuning import mean_weights, tune
 from models.training.config import load_train_config
 from models.training.data.groups import Group
 from tests.support.checkpoints import MINILM
@@ -127,6 +130,28 @@ def test_training_files_hold_the_groups(tmp_path):
         assert [[texts[doc_id] for doc_id in ids] for ids in order.values()] == [*map(list, ranked)]
 
 
+def test_tuned_bi_encoder_prefers_the_passages_of_questions(tmp_path):
+    words = ["apple", "river", "engine", "violin", "glacier", "pepper", "castle", "magnet"] * 8
+    groups = [
+        Group(f"number {n} of {word}", (f"{words[n - 1]} is {n}", f"{word} is {n}"), None, None)
+        for n, word in enumerate(words)
+    ]
+    tune(str(MINILM), {"first": groups[:32], "second": groups[32:]}, tmp_path / "tuned", seed=0)
+
+    def margin(folder):
+        encoder = BiEncoder(str(folder))
+        queries = encoder.queries([group.query for group in groups])
+        docs = [encoder.docs([group.docs[place] for group in groups]) for place in (0, 1)]
+        return float((queries * (docs[0] - docs[1])).sum(axis=1).mean())
+
+    assert margin(tmp_path / "tuned") > margin(MINILM) + 0.01
+
+
+def test_mean_of_weights_is_weighted():
+    before, after = {"w": torch.tensor([0.0, 4.0])}, {"w": torch.tensor([1.0, 0.0])}
+    assert mean_weights(before, after, 0.25)["w"].tolist() == [0.25, 3.0]
+
+
 @pytest.mark.data
 def test_measured_medical_questions_are_in_no_training(shared_data):
     archive = shared_data / "medquad.tar.gz"
@@ -134,6 +159,14 @@ def test_measured_medical_questions_are_in_no_training(shared_data):
     trained = {one.text for one in q.medquad_questions(str(archive), 10_000, 100_000, 0).questions}
     assert len(measured) > 1000
     assert not measured & trained
+
+
+@pytest.mark.data
+def test_articles_are_cacm_with_its_judged_topics(shared_data):
+    articles = read_articles(shared_data / "cacm")
+    assert (len(articles.passages), len(articles.topics)) == (3204, 52)
+    judged = {doc_id for levels in articles.qrels.values() for doc_id in levels}
+    assert judged <= {doc.doc_id for doc in articles.passages}
 
 
 @pytest.mark.data
@@ -169,7 +202,7 @@ def test_recipe_command_reports_what_is_wrong(tmp_path, monkeypatch, capsys, cha
     monkeypatch.chdir(tmp_path)
     save_start(tmp_path / "other")
     if "mono" in change:
-        monkeypatch.setattr("experiments.embedded_pair.__main__._mine", lambda *_: [])
+        monkeypatch.setattr("experiments.embedded_pair.__main__._mine", lambda *_: {})
     names = ("squad", "medquad", "nfcorpus")
     given = {
         "bi-encoder": str(MINILM),
