@@ -126,7 +126,9 @@ def _parse() -> argparse.Namespace:
     parser = parser_of("experiments.embedded_pair", __doc__)
     parser.add_argument("part", choices=list(_SHARES))
     parser.add_argument(
-        "--bi-encoder", required=True, help="mono is made of it, and it finds negatives; a folder"
+        "--bi-encoder",
+        required=True,
+        help="a folder: it finds negatives, mono is wired from it, and bi-encoder trains it",
     )
     parser.add_argument(
         "--mono",

@@ -1,15 +1,12 @@
 """A bi-encoder that is trained on more questions before mono is wired from it.
 
 A batch has questions of one collection, each with its passage and a negative of BM25. The loss is
-the negative log-likelihood of a question's passage among all texts of the batch. The result is the
-mean of the weights before and after the training, which keeps more of what the bi-encoder knew
-about other texts (Wortsman et al. 2022, WiSE-FT).
+the negative log-likelihood of a question's passage among all passages and negatives of the batch.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import torch
 from datasets import Dataset, DatasetDict
 from sentence_transformers import (
     SentenceTransformer,
@@ -29,7 +26,6 @@ from models.training.data.groups import Group
 
 _BATCH_SIZE, _MAX_TOKENS = 32, 200
 _LEARNING_RATE, _WARM_UP, _WEIGHT_DECAY = 2e-5, 0.1, 0.01
-_TRAINED_SHARE = 0.5
 _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
@@ -42,7 +38,10 @@ def tune(bi_encoder: str, groups: Mapping[str, Sequence[Group]], output: Path, s
         output: the folder to write to.
         seed: decides the order of the batches.
     """
-    model, start = (_load(bi_encoder) for _ in range(2))
+    model = SentenceTransformer(
+        bi_encoder, device="cpu", local_files_only=True, config_kwargs=_NO_DROPOUT
+    )
+    model.max_seq_length = _MAX_TOKENS
     encoder = model[0].model
     assert isinstance(encoder, BertModel)
     embeddings_of(encoder).word_embeddings.requires_grad_(False)
@@ -53,23 +52,7 @@ def tune(bi_encoder: str, groups: Mapping[str, Sequence[Group]], output: Path, s
         loss=MultipleNegativesRankingLoss(model),
     )
     trainer.train()
-    model.load_state_dict(mean_weights(start.state_dict(), model.state_dict(), _TRAINED_SHARE))
     model.save_pretrained(str(output))
-
-
-def mean_weights(
-    before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor], share: float
-) -> dict[str, torch.Tensor]:
-    """The weighted mean of two states of a model; `share` is the weight of `after`."""
-    return {name: torch.lerp(before[name], weights, share) for name, weights in after.items()}
-
-
-def _load(folder: str) -> SentenceTransformer:
-    model = SentenceTransformer(
-        folder, device="cpu", local_files_only=True, config_kwargs=_NO_DROPOUT
-    )
-    model.max_seq_length = _MAX_TOKENS
-    return model
 
 
 def _dataset(groups: Sequence[Group]) -> Dataset:

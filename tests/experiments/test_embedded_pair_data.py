@@ -5,7 +5,6 @@ import random
 
 import numpy as np
 import pytest
-import torch
 
 from beamrank.demo.collection import demo_questions, held_out_objects
 from beamrank.errors import DataError, PreflightError
@@ -19,7 +18,7 @@ from experiments.embedded_pair.measured import read_articles, read_medical
 from experiments.embedded_pair.mining import mine_groups
 from experiments.embedded_pair.questions import Question, Questions
 from experiments.embedded_pair.teaching import fit_weights, write_training
-from experiments.embedded_pair.tuning import mean_weights, tune
+from experiments.embedded_pair.tuning import tune
 from models.training.config import load_train_config
 from models.training.data.groups import Group
 from tests.support.checkpoints import MINILM
@@ -131,25 +130,19 @@ def test_training_files_hold_the_groups(tmp_path):
 
 
 def test_tuned_bi_encoder_prefers_the_passages_of_questions(tmp_path):
-    words = ["apple", "river", "engine", "violin", "glacier", "pepper", "castle", "magnet"] * 8
     groups = [
-        Group(f"number {n} of {word}", (f"{words[n - 1]} is {n}", f"{word} is {n}"), None, None)
-        for n, word in enumerate(words)
+        Group(f"number {n}", (f"{word} is wanted", f"{n} is {word}"), None, None)
+        for n, word in enumerate(["apple", "river", "engine", "violin"] * 16)
     ]
-    tune(str(MINILM), {"first": groups[:32], "second": groups[32:]}, tmp_path / "tuned", seed=0)
+    tune(str(MINILM), {"first": groups[:32], "second": groups[32:]}, tmp_path, seed=0)
 
     def margin(folder):
         encoder = BiEncoder(str(folder))
         queries = encoder.queries([group.query for group in groups])
         docs = [encoder.docs([group.docs[place] for group in groups]) for place in (0, 1)]
-        return float((queries * (docs[0] - docs[1])).sum(axis=1).mean())
+        return (queries * (docs[0] - docs[1])).sum(axis=1).mean()
 
-    assert margin(tmp_path / "tuned") > margin(MINILM) + 0.01
-
-
-def test_mean_of_weights_is_weighted():
-    before, after = {"w": torch.tensor([0.0, 4.0])}, {"w": torch.tensor([1.0, 0.0])}
-    assert mean_weights(before, after, 0.25)["w"].tolist() == [0.25, 3.0]
+    assert margin(tmp_path) > margin(MINILM) + 0.01
 
 
 @pytest.mark.data
