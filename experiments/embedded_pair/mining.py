@@ -1,33 +1,27 @@
-"""Groups to fit on: a question's own passage, hard negatives by BM25 and by the bi-encoder, and
-random negatives.
-"""
+"""Groups to fit on: a question's own passage, hard negatives by BM25, and random negatives."""
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from beamrank.errors import DataError
-from experiments.embedded_pair.bi_encoder import Embeds
 from experiments.embedded_pair.questions import Question, Questions
 from models.training.data.groups import Group
 
 _GROUP = 8
 _HARD_POOL = 30
-_BM25_NEGATIVES, _BI_ENCODER_NEGATIVES = 4, 2
+_HARD_NEGATIVES = 5
 _QUERIES_AT_A_TIME = 256
 
 
-def mine_groups(found: Questions, encoder: Embeds, seed: int) -> list[Group]:
-    """Mines a group for each question: the question's passage first, then negatives. BM25 is the
-    groups' first teacher.
+def mine_groups(found: Questions, seed: int) -> list[Group]:
+    """Mines a group for each question: the question's passage first, then negatives.
 
     Args:
         found: the questions, and the passages to choose from.
-        encoder: finds passages whose vectors are near the question's.
         seed: decides which negatives are drawn.
 
     Raises:
@@ -39,42 +33,31 @@ def mine_groups(found: Questions, encoder: Embeds, seed: int) -> list[Group]:
             f"question's {_HARD_POOL} best: read more of it"
         )
     rng = np.random.default_rng(seed)
-    passages = encoder.docs(found.passages)
-    queries = encoder.queries([question.text for question in found.questions])
     weights, vocabulary = weigh_words(found.passages)
     groups = []
     for start in range(0, len(found.questions), _QUERIES_AT_A_TIME):
         questions = found.questions[start : start + _QUERIES_AT_A_TIME]
-        cosines = queries[start : start + _QUERIES_AT_A_TIME] @ passages.T
-        bm25 = (
-            count_words([question.text for question in questions], vocabulary) @ weights.T
-        ).toarray()
-        for question, *scores in zip(questions, bm25, cosines, strict=True):
-            chosen = _choose(question, scores, rng)
-            docs = tuple(found.passages[number] for number in chosen)
-            groups.append(Group(question.text, docs, None, tuple(scores[0][chosen].tolist())))
+        counts = count_words([question.text for question in questions], vocabulary)
+        for question, scores in zip(questions, (counts @ weights.T).toarray(), strict=True):
+            docs = tuple(found.passages[number] for number in _choose(question, scores, rng))
+            groups.append(Group(question.text, docs, None, None))
     return groups
 
 
 def _choose(
-    question: Question, scores: Sequence[NDArray[np.floating]], rng: np.random.Generator
+    question: Question, scores: NDArray[np.floating], rng: np.random.Generator
 ) -> list[int]:
-    """The question's passage, then negatives by the scores of BM25 and of the bi-encoder, then
-    random ones.
-    """
-    chosen = [question.passage]
+    """The question's passage, then some of the best negatives by BM25, then random ones."""
     left_out = {question.passage, *question.others}
-    for values, count in zip(scores, (_BM25_NEGATIVES, _BI_ENCODER_NEGATIVES), strict=True):
-        pool = [
-            int(number)
-            for number in np.argpartition(-values, _HARD_POOL)[:_HARD_POOL]
-            if number not in left_out
-        ]
-        drawn = [int(number) for number in rng.choice(pool, min(count, len(pool)), replace=False)]
-        chosen.extend(drawn)
-        left_out.update(drawn)
+    best = np.argpartition(-scores, _HARD_POOL)[:_HARD_POOL]
+    pool = [int(number) for number in best if number not in left_out]
+    hard = [
+        int(number) for number in rng.choice(pool, min(_HARD_NEGATIVES, len(pool)), replace=False)
+    ]
+    chosen = [question.passage, *hard]
+    left_out.update(hard)
     while len(chosen) < _GROUP:
-        number = int(rng.integers(len(scores[0])))
+        number = int(rng.integers(len(scores)))
         if number not in left_out:
             chosen.append(number)
             left_out.add(number)

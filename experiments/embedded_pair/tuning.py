@@ -1,84 +1,163 @@
 """A bi-encoder that is trained on more questions before mono is wired from it.
 
-A batch has questions of one collection, each with its passage and a negative of BM25. The loss is
-the negative log-likelihood of a question's passage among all passages and negatives of the batch.
+The scores are those that mono is wired to give: the cosine, and a share of the idf of the shared
+words. So the encoder learns what the words do not tell. The loss is the negative log-likelihood of
+a question's passage among the passages and negatives of a batch, which has questions of one
+collection. Other texts keep their embeddings: their cosine to the untrained encoder's is in the
+loss too.
 """
 
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from datasets import Dataset, DatasetDict
-from sentence_transformers import (
-    SentenceTransformer,
-    SentenceTransformerTrainer,
-    SentenceTransformerTrainingArguments,
-)
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from sentence_transformers.sentence_transformer.training_args import (
-    BatchSamplers,
-    MultiDatasetBatchSamplers,
-)
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 from transformers import BertModel
 
+from beamrank.notes import Progress
+from experiments.embedded_pair.bi_encoder import encoder_inputs, load_encoder
+from experiments.embedded_pair.descent import descend
 from experiments.embedded_pair.wiring.segment_marks import embeddings_of
+from experiments.embedded_pair.wiring.shared_words import WORDS_SHARE, rarities
 from models.scoring.backends.torch import resolve_dtype
+from models.tokenizers.bert import BertTokenizer, load_bert
 from models.training.data.groups import Group
 
-_BATCH_SIZE, _MAX_TOKENS = 32, 200
-_LEARNING_RATE, _WARM_UP, _WEIGHT_DECAY = 2e-5, 0.1, 0.01
-_NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+_TEMPERATURE = 20.0
+_LEARNING_RATE = 4e-5
+_MAX_TOKENS = 160
+# A batch has questions until their passages and negatives have this many characters, about 5,000
+# tokens, each cut at the longest input's.
+_BATCH_CHARACTERS, _DOC_CHARACTERS = 24_000, 700
+_DOCS = 4
+# How many texts of each batch keep their embeddings, and the weight of that.
+_KEPT_TEXTS, _KEPT_WEIGHT = 20, 10.0
 
 
-def tune(bi_encoder: str, groups: Mapping[str, Sequence[Group]], output: Path, seed: int) -> None:
-    """Trains a bi-encoder, a folder of sentence-transformers, in one pass over the groups.
+class Batch(NamedTuple):
+    """Questions with their docs, and other texts, which keep their embeddings."""
+
+    groups: Sequence[Group]
+    kept: Sequence[str]
+
+
+def tune(
+    bi_encoder: str,
+    groups: Mapping[str, Sequence[Group]],
+    kept: Sequence[str],
+    output: Path,
+    seed: int,
+    progress: Progress,
+) -> None:
+    """Trains a bi-encoder, a folder of sentence-transformers that pools by the mean, in one pass.
 
     Args:
         bi_encoder: the folder.
-        groups: by the name of their collection; each holds the passage first, then a negative.
+        groups: by the name of their collection; each holds the passage first, then negatives.
+        kept: texts of other kinds.
         output: the folder to write to.
-        seed: decides the order of the batches.
+        seed: decides the batches.
+        progress: receives each step.
     """
-    model = SentenceTransformer(
-        bi_encoder, device="cpu", local_files_only=True, config_kwargs=_NO_DROPOUT
+    tokenizer, model, untrained = (
+        load_bert(bi_encoder),
+        load_encoder(bi_encoder),
+        load_encoder(bi_encoder),
     )
-    model.max_seq_length = _MAX_TOKENS
-    encoder = model[0].model
-    assert isinstance(encoder, BertModel)
-    embeddings_of(encoder).word_embeddings.requires_grad_(False)
-    trainer = SentenceTransformerTrainer(
-        model,
-        _arguments(output, seed),
-        DatasetDict({name: _dataset(some) for name, some in groups.items()}),
-        loss=MultipleNegativesRankingLoss(model),
+    embeddings_of(model).word_embeddings.requires_grad_(False)
+    # Backward through SDPA takes longer on CPUs (`models.training.session`).
+    model.set_attn_implementation("eager")
+    docs = sorted({doc for some in groups.values() for group in some for doc in group.docs})
+    vocabulary = model.config.vocab_size
+    rarity = torch.from_numpy(rarities(_words(tokenizer, docs), vocabulary))
+
+    def loss(batch: Batch) -> Tensor:
+        return passage_loss(model, tokenizer, batch.groups, rarity) + _KEPT_WEIGHT * kept_loss(
+            model, untrained, tokenizer, batch.kept
+        )
+
+    descend(
+        [weights for weights in model.parameters() if weights.requires_grad],
+        list(make_batches(groups, kept, seed)),
+        loss,
+        _LEARNING_RATE,
+        getattr(torch, resolve_dtype("auto", "cpu")),
+        progress,
     )
-    trainer.train()
-    model.save_pretrained(str(output))
+    shutil.copytree(bi_encoder, output, dirs_exist_ok=True)
+    model.save_pretrained(output)
 
 
-def _dataset(groups: Sequence[Group]) -> Dataset:
-    return Dataset.from_dict(
-        {
-            "query": [group.query for group in groups],
-            "positive": [group.docs[0] for group in groups],
-            "negative": [group.docs[1] for group in groups],
-        }
-    )
+def make_batches(
+    groups: Mapping[str, Sequence[Group]], kept: Sequence[str], seed: int
+) -> Iterator[Batch]:
+    """Yields the groups in batches of one collection, of about the same cost, in random order."""
+    rng = np.random.default_rng(seed)
+    batches = [batch for some in groups.values() for batch in _cut(some, rng)]
+    for number in rng.permutation(len(batches)):
+        yield Batch(batches[number], [str(text) for text in rng.choice(kept, _KEPT_TEXTS)])
 
 
-def _arguments(output: Path, seed: int) -> SentenceTransformerTrainingArguments:
-    return SentenceTransformerTrainingArguments(
-        output_dir=str(output),
-        num_train_epochs=1,
-        per_device_train_batch_size=_BATCH_SIZE,
-        learning_rate=_LEARNING_RATE,
-        warmup_steps=_WARM_UP,
-        weight_decay=_WEIGHT_DECAY,
-        batch_sampler=BatchSamplers.NO_DUPLICATES,
-        multi_dataset_batch_sampler=MultiDatasetBatchSamplers.PROPORTIONAL,
-        bf16=resolve_dtype("auto", "cpu") == "bfloat16",
-        use_cpu=True,
-        save_strategy="no",
-        report_to="none",
-        logging_steps=10,
-        seed=seed,
-    )
+def passage_loss(
+    model: BertModel, tokenizer: BertTokenizer, groups: Sequence[Group], rarity: Tensor
+) -> Tensor:
+    """-log p of each question's passage among all docs of the groups."""
+    queries = [group.query for group in groups]
+    docs = list(dict.fromkeys(doc for group in groups for doc in group.docs[:_DOCS]))
+    asked, answers = embed(model, tokenizer, queries), embed(model, tokenizer, docs)
+    passages = torch.tensor([docs.index(group.docs[0]) for group in groups])
+    with torch.autocast("cpu", enabled=False):
+        shared = (_holds(tokenizer, queries, rarity) * rarity) @ _holds(tokenizer, docs, rarity).T
+        scores = _TEMPERATURE * (asked @ answers.T + WORDS_SHARE * shared)
+    return F.cross_entropy(scores, passages)
+
+
+def kept_loss(
+    model: BertModel, untrained: BertModel, tokenizer: BertTokenizer, texts: Sequence[str]
+) -> Tensor:
+    """The mean distance, 1 - cosine, between the embeddings of two encoders."""
+    with torch.no_grad():
+        wanted = embed(untrained, tokenizer, texts)
+    given = embed(model, tokenizer, texts)
+    return 1 - (wanted * given).sum(dim=1).mean()
+
+
+def embed(model: BertModel, tokenizer: BertTokenizer, texts: Sequence[str]) -> Tensor:
+    """Unit vectors, the means of the tokens' states, float[texts, width]."""
+    rows, vectors = list[int](), []
+    for some, inputs in encoder_inputs(tokenizer, list(texts), _MAX_TOKENS):
+        states = model(**inputs).last_hidden_state.float()
+        rows += some
+        vectors.append(F.normalize((states * inputs["attention_mask"][..., None]).sum(1), dim=1))
+    return torch.cat(vectors)[torch.tensor(rows).argsort()]
+
+
+def _cut(groups: Sequence[Group], rng: np.random.Generator) -> Iterator[list[Group]]:
+    batch: list[Group] = []
+    characters = 0
+    for number in rng.permutation(len(groups)):
+        batch.append(groups[number])
+        docs = groups[number].docs[:_DOCS]
+        characters += sum(min(len(doc), _DOC_CHARACTERS) for doc in docs)
+        if characters >= _BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _words(tokenizer: BertTokenizer, texts: Sequence[str]) -> list[list[int]]:
+    ids: list[list[int]] = tokenizer.encode(list(texts), _MAX_TOKENS).ids.to_pylist()
+    return ids
+
+
+def _holds(tokenizer: BertTokenizer, texts: Sequence[str], rarity: Tensor) -> Tensor:
+    """float[texts, vocabulary], 1 for each word of a text."""
+    held = torch.zeros(len(texts), len(rarity))
+    for row, words in enumerate(_words(tokenizer, texts)):
+        held[row, words] = 1.0
+    return held

@@ -1,6 +1,5 @@
 """The recipe of the embedded pair: what it reads, and its command."""
 
-import json
 import random
 
 import numpy as np
@@ -8,8 +7,6 @@ import pytest
 
 from beamrank.demo.collection import demo_questions, held_out_objects
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.qrels import read_qrels
-from beamrank.formats.runs import read_run
 from experiments.embedded_pair import questions as q
 from experiments.embedded_pair.__main__ import main
 from experiments.embedded_pair.bi_encoder import BiEncoder
@@ -17,27 +14,13 @@ from experiments.embedded_pair.figures import compare_means
 from experiments.embedded_pair.measured import read_articles, read_medical
 from experiments.embedded_pair.mining import mine_groups
 from experiments.embedded_pair.questions import Question, Questions
-from experiments.embedded_pair.teaching import fit_weights, write_training
 from experiments.embedded_pair.tuning import tune
-from models.training.config import load_train_config
 from models.training.data.groups import Group
 from tests.support.checkpoints import MINILM
+from tests.support.progress import RecordedProgress
 from tests.support.training import save_start
 
 pytestmark = pytest.mark.slow
-
-
-class LetterEncoder:
-    """A bi-encoder without weights: how often each letter occurs."""
-
-    def docs(self, texts):
-        counts = np.array(
-            [[text.count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts],
-            np.float32,
-        )
-        return counts / np.linalg.norm(counts, axis=1, keepdims=True)
-
-    queries = docs
 
 
 def test_docstring_questions_leave_out_what_the_demo_asks():
@@ -81,52 +64,13 @@ def test_mined_groups_hold_no_relevant_negative():
     found = Questions(
         "fruit", passages, [Question("an apple", 0, others), Question("cherry cherry", 2)]
     )
-    groups = mine_groups(found, LetterEncoder(), seed=0)
+    groups = mine_groups(found, seed=0)
     assert [group.docs[0] for group in groups] == [passages[0], passages[2]]
     assert all(len(set(group.docs)) == 8 for group in groups)
     assert any("apple" in passage for passage in groups[0].docs[1:5])
     assert not set(groups[0].docs[1:]) & {passages[place] for place in others}
     with pytest.raises(DataError, match=r"fruit .*12 "):
-        mine_groups(
-            Questions("fruit", passages[:12], [Question("apple", 0)]), LetterEncoder(), seed=0
-        )
-
-
-def test_mined_groups_carry_the_scores_of_bm25():
-    passages = [f"{word} filler number {n}" for n, word in enumerate(["apple", "banana"] * 20)]
-    (group,) = mine_groups(
-        Questions("fruit", passages, [Question("an apple", 0)]), LetterEncoder(), seed=0
-    )
-    for doc, score in zip(group.docs, group.teacher_scores or (), strict=True):
-        assert (score > 0) == ("apple" in doc)
-
-
-def test_teacher_weighs_what_tells_the_positive():
-    features = np.random.default_rng(0).normal(size=(200, 6, 2)).astype(np.float32)
-    features[:, 0, 1] += 1.0
-    noise, signal = fit_weights(features)
-    assert abs(noise) < 0.3 < 0.5 < signal
-
-
-def test_training_files_hold_the_groups(tmp_path):
-    groups = [
-        Group("one", ("a", "b", "c"), None, (0.0, 0.0, 0.0)),
-        Group("two", ("c", "a", "d"), None, (0.0, 0.0, 0.0)),
-    ]
-    scores = np.array([[1.0, 3.0, 2.0], [5.0, 0.0, 4.0]], np.float32)
-    (tmp_path / "start").mkdir()
-    write_training(tmp_path, groups, scores)
-    config = load_train_config(str(tmp_path / "train.yaml"), "mono")
-    assert config.start == str(tmp_path / "start")
-    assert config.sampling.negatives == 2
-    rows = [json.loads(line) for line in (tmp_path / "corpus.jsonl").read_text().splitlines()]
-    texts = {row["id"]: row["contents"] for row in rows}
-    assert sorted(texts.values()) == ["a", "b", "c", "d"]
-    qrels = read_qrels(str(tmp_path / "qrels.txt")).relevance
-    assert [texts[doc_id] for levels in qrels.values() for doc_id in levels] == ["a", "c"]
-    for name, ranked in (("negatives", [["b", "c"], ["d", "a"]]), ("teacher", ["bca", "cda"])):
-        order = read_run(str(tmp_path / f"{name}.trec")).order
-        assert [[texts[doc_id] for doc_id in ids] for ids in order.values()] == [*map(list, ranked)]
+        mine_groups(Questions("fruit", passages[:12], [Question("apple", 0)]), seed=0)
 
 
 def test_tuned_bi_encoder_prefers_the_passages_of_questions(tmp_path):
@@ -134,7 +78,9 @@ def test_tuned_bi_encoder_prefers_the_passages_of_questions(tmp_path):
         Group(f"number {n}", (f"{word} is wanted", f"{n} is {word}"), None, None)
         for n, word in enumerate(["apple", "river", "engine", "violin"] * 16)
     ]
-    tune(str(MINILM), {"first": groups[:32], "second": groups[32:]}, tmp_path, seed=0)
+    told = RecordedProgress()
+    collections = {str(number): groups for number in range(12)}
+    tune(str(MINILM), collections, ["a song", "three boats"], tmp_path, 0, told)
 
     def margin(folder):
         encoder = BiEncoder(str(folder))
@@ -142,6 +88,7 @@ def test_tuned_bi_encoder_prefers_the_passages_of_questions(tmp_path):
         docs = [encoder.docs([group.docs[place] for group in groups]) for place in (0, 1)]
         return (queries * (docs[0] - docs[1])).sum(axis=1).mean()
 
+    assert [done for done, *_ in told.updates] == list(range(1, 13))
     assert margin(tmp_path) > margin(MINILM) + 0.01
 
 
@@ -195,7 +142,7 @@ def test_recipe_command_reports_what_is_wrong(tmp_path, monkeypatch, capsys, cha
     monkeypatch.chdir(tmp_path)
     save_start(tmp_path / "other")
     if "mono" in change:
-        monkeypatch.setattr("experiments.embedded_pair.__main__._mine", lambda *_: {})
+        monkeypatch.setattr("experiments.embedded_pair.__main__._read", lambda _: {})
     names = ("squad", "medquad", "nfcorpus")
     given = {
         "bi-encoder": str(MINILM),

@@ -7,6 +7,7 @@ token has a target state, so a few thousand inputs suffice. Neither labels nor s
 et al. 2020, TinyBERT, distil hidden states too).
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -15,12 +16,13 @@ from torch.nn.functional import normalize
 from transformers import BertForSequenceClassification, BertModel
 
 from beamrank.notes import Progress
+from experiments.embedded_pair.descent import descend
 from experiments.embedded_pair.wiring.segment_marks import MarkedShape, embeddings_of, layers_of
 
 # The weight of the error of a segment's mean beside that of its tokens: the last layer gathers the
 # means.
 _MEAN_SHARE = 8.0
-_LEARNING_RATE, _WARM_UP, _BETAS, _CLIP = 3e-4, 0.05, (0.9, 0.99), 1.0
+_LEARNING_RATE = 3e-4
 
 
 def distil_layers(
@@ -42,22 +44,16 @@ def distil_layers(
         dtype: what is computed in; the weights stay float32.
         progress: receives each step.
     """
-    parameters, steps = _train_own(model, shape), len(batches)
-    optimizer = torch.optim.Adam(parameters, lr=_LEARNING_RATE, betas=_BETAS)
-    rising = max(1, round(_WARM_UP * steps))
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / rising, (steps - step) / max(1, steps - rising))
+    # Backward through SDPA takes longer on CPUs (`models.training.session`).
+    model.set_attn_implementation("eager")
+    descend(
+        _train_own(model, shape),
+        batches,
+        functools.partial(state_loss, model, shape, encoder),
+        _LEARNING_RATE,
+        dtype,
+        progress,
     )
-    for done, inputs in enumerate(batches, start=1):
-        # A new autocast for each step: it caches the cast weights, and would not see them change.
-        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
-            loss = state_loss(model, shape, encoder, inputs)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(parameters, _CLIP)
-        optimizer.step()
-        schedule.step()
-        progress.update(done, steps, f"steps, loss {loss.item():.4f}")
     model.requires_grad_(False)
 
 

@@ -33,6 +33,9 @@ from experiments.embedded_pair.wiring.segment_marks import (
     shape_of,
 )
 
+# The weight of the rarest word of the vocabulary beside the cosine, if query and doc share it;
+# others by their idf.
+WORDS_SHARE = 0.15
 CODE_BITS = 22
 # The attention score of a word with itself, and the share of it that is subtracted for any two
 # words: two words whose codes differ in two bits score .82 of it. A token that finds nothing
