@@ -30,8 +30,8 @@ from models.training.data.groups import Group
 _TEMPERATURE = 20.0
 _LEARNING_RATE = 4e-5
 _MAX_TOKENS = 160
-# A batch has questions until their passages and negatives have this many characters, about 5,000
-# tokens, each cut at the longest input's.
+# A batch is full at this many characters of docs, about 5,000 tokens; of a doc, at most 700 count,
+# about as many as are read.
 _BATCH_CHARACTERS, _DOC_CHARACTERS = 24_000, 700
 _DOCS = 4
 # How many texts of each batch keep their embeddings, and the weight of that.
