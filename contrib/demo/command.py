@@ -1,4 +1,4 @@
-"""`beamrank demo`: the cascade on an embedded collection and checkpoints."""
+"""`beamrank demo`: BM25 and monoBERT on an embedded collection."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,6 @@ from pipelines.console.tables import print_table
 HELP_PANEL = "Run"
 
 _DEPTH = 100
-_DUO_DEPTH = 10
 # Seven candidates in ten are shorter.
 _MAX_LENGTH = 112
 _MEASURES = ("RR@10", "nDCG@10", "R@100")
@@ -34,9 +33,7 @@ def demo(
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
-    """Answer questions from Python's documentation with BM25, monoBERT and duoBERT. Needs no
-    download.
-    """
+    """Answer questions from Python's documentation with BM25 and monoBERT. Needs no download."""
     # Beam takes seconds to import, and other commands do without.
     from beamrank.report.page import report_part, write_report
     from beamrank.report.report import ReportSettings, gather
@@ -82,7 +79,6 @@ def demo_config(folder: str) -> RunConfig:
             "index": {"path": storage.join(folder, "index")},
             "bm25": {"k": _DEPTH},
             "mono": {"checkpoint": "embedded:mono", "k": _DEPTH},
-            "duo": {"checkpoint": "embedded:duo", "k": _DUO_DEPTH},
             "input": {"max_length": _MAX_LENGTH},
             "measures": _MEASURES,
             "output": storage.join(folder, "run"),

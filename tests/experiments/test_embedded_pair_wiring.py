@@ -116,10 +116,10 @@ def mono():
     return wired(0.0)
 
 
-def sums_of_words(mono, inputs):
+def sums_of_words(mono, inputs, layer=3):
     """The sum over the shared words and bigrams that a mono finds, float[inputs]."""
-    states = outputs_of(mono, mono.bert.encoder.layer[3], batch_of(inputs))
-    return read_number(states[:, 1], dims_of(shape_of(mono)).total)
+    states = outputs_of(mono, mono.bert.encoder.layer[layer], batch_of(inputs))
+    return read_number(states[:, 0], dims_of(shape_of(mono)).total)
 
 
 @torch.inference_mode()
@@ -152,6 +152,18 @@ def test_wired_mono_sums_shared_words_in_every_dtype(mono):
         # would be NaN here.
         half.set_attn_implementation("eager")
         assert agreement(sums_of_words(mono, PAIRS), sums_of_words(half, PAIRS).float()) > 0.99
+
+
+def test_wired_words_weigh_the_same_in_every_query(mono):
+    sums, wanted = (
+        table - table.mean(dim=1, keepdim=True)
+        for table in (
+            each.view(len(QUERIES), len(DOCS))
+            for each in (sums_of_words(mono, PAIRS, layer=5), shared_words())
+        )
+    )
+    weights = (sums * wanted).sum(dim=1) / wanted.square().sum(dim=1)
+    assert float(weights.std() / weights.mean()) < 0.25
 
 
 @pytest.mark.parametrize(("one", "other"), [("solar", "storms"), ("compass", "needles")])

@@ -133,10 +133,5 @@ def test_wheel_runs_the_demo_in_an_environment_of_its_own(installed, tmp_path):
         each["stage"]: round(each["RR@10"], 4) for each in json.loads(made.stdout)["stages"]
     }
     # The last digits depend on the processor's dtype and attention.
-    expected = [
-        {"bm25": 0.3353, "mono": mono, "duo": duo}
-        for mono in (0.56, 0.5605, 0.5607)
-        for duo in (0.5685, 0.5737, 0.5743)
-    ]
-    assert measured in expected
+    assert measured == {"bm25": 0.3353, "mono": pytest.approx(0.6157, abs=0.02)}
     assert (tmp_path / "beamrank-demo/report/report.html").is_file()

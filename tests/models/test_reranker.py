@@ -126,9 +126,9 @@ def test_reranker_refuses_a_checkpoint_that_is_not_a_string():
 
 
 SHA256 = {
-    "mono/model.safetensors": "1442416cf93ff3f6e2cd86736058398c89191d3d3ddade8b6bb8620f582aca45",
-    "mono/config.json": "6e7c6c7b06a7a79941aa4a723f85b7d157965305a148be050abbd532c19c4ca0",
-    "duo/model.safetensors": "6b477d5d4f1a4394df800278900b9292ede0d8e6543b5eccc8f138e0a41d4923",
+    "mono/model.safetensors": "dea67916871baccf1493697f8d6e09e9507a9b93558c99b005f59696c4d05cc7",
+    "mono/config.json": "0a5b94cdaa545c1f4506fbf1ac4c905dd2d42fa122e0e2f679f8b2403deee6f2",
+    "duo/model.safetensors": "d243316f578217fc290585d964dc6bb0134173c7b6fa67bc9ef7ee9041752bd0",
     "duo/config.json": "ada1151d75e56f5cf90c2049dd2c58584976228fd68a4c7b285fe27b32015d22",
 }
 

@@ -40,7 +40,7 @@ from experiments.embedded_pair.wiring.shared_words import (
 
 # How much larger than [CLS]'s own state the means are made. The words' sum is raised less: the norm
 # divides by it too, and docs with many shared words would seem farther away.
-_MEANS, WORDS = 250.0, 50.0
+_MEANS, WORDS = 250.0, 150.0
 # GELU(x) + GELU(-x) is nearly proportional to x^2 for inputs of this size.
 _SMALL = 0.4
 # The standard deviation of the written distance. The last norm would squeeze everything else if it

@@ -186,10 +186,12 @@ def refresh(model: BertForSequenceClassification, shape: MarkedShape) -> None:
 
 
 @torch.no_grad()
-def look_at(layer: BertLayer, shape: MarkedShape, row: int, segment: int) -> None:
-    """Makes the head that owns a row attend to one segment and [CLS], from every token."""
+def look_at(layer: BertLayer, shape: MarkedShape, row: int, segment: int | None) -> None:
+    """Makes the head that owns a row attend to one segment and [CLS], or to [CLS] only, from every
+    token.
+    """
     patterns = shape.patterns()
-    others = patterns.sum(dim=0) - patterns[segment]
+    others = patterns.sum(dim=0) - (0 if segment is None else patterns[segment])
     layer.attention.self.query.bias[row] = -_refusal(shape)
     layer.attention.self.key.weight[row, shape.marks] = _weight(shape) * others
 

@@ -3,8 +3,7 @@
 The means of two texts say little about a rare name that occurs in both. So each word of the
 vocabulary gets a random code in a few added dimensions, and its rarity (idf) beside it. In an early
 layer, one added head lets a token of the query find the same word in the doc and copies that word's
-idf; later, the query's tokens take the sum over all of them. This is BM25 without term counts and
-lengths.
+idf; later, [CLS] takes the sum over all of them. This is BM25 without term counts and lengths.
 
 LayerNorm subtracts from all dimensions a mean that differs from token to token. So every number is
 written twice, once positive and once negative, and the difference is read: codes have equally many
@@ -43,11 +42,9 @@ CODE_BITS = 22
 SAME, _OTHER, _NONE = 300.0, 0.9, 10.0
 # Subtracts the mean from the bits of a code.
 CENTERED = torch.eye(CODE_BITS) - 1 / CODE_BITS
-# A token of the query attends to its [SEP] this much more than to each other token: the head yields
-# a sum, not a mean.
+# The head attends to [CLS] this much more than to each word of the query: it yields a sum, not a
+# mean.
 _SINK = 200.0
-# How much larger [CLS]'s attention logit for itself is.
-_ALONE = 12.0
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ class WordDims:
 
     @property
     def total(self) -> int:
-        """In all tokens of the query: the sum of `found` over the query."""
+        """In [CLS]: the sum of `found` over the query."""
         return self.idf + 10
 
 
@@ -256,6 +253,10 @@ def sum_found(
     """Makes a layer's last head, whose weights are 0, sum `found` over the query; the second doc
     counts negative.
 
+    [CLS] takes the sum to the last layer. The norms between divide the states of query words by
+    sizes that differ from query to query, so there the same sum would weigh more in one query than
+    in another.
+
     The second doc's sum is scaled to the size of the first's: it is found a layer later and passes
     fewer norms. A share of each word's own idf is subtracted, so that the sum is about 0 in the
     mean: later layers divide states by their size, and that must not change a sum that all docs of
@@ -270,20 +271,13 @@ def sum_found(
     """
     dims, first, attention = dims_of(shape), shape.word_rows.start, layer.attention.self
     real, scale = inputs["attention_mask"].bool(), math.sqrt(shape.head)
-    # The query's [SEP] is the sink: the numbers of [CLS] are so small by now that half precision
-    # loses them.
-    attention.query.bias[first] = scale
-    read_to(
-        attention.key.weight[first], dims.sep, math.log(_SINK) / mark_of_sep(states[real], dims)
-    )
-    own = torch.eye(shape.segments, dtype=torch.bool)
-    keep_rows_apart(layer, shape, slice(first + 1, first + 1 + shape.segments), own)
-    # [CLS] belongs to no segment and would take the sum over all of them: it attends to itself
-    # only.
-    row, (weights, bias) = first + 1 + shape.segments, _tell_cls(states[..., : shape.own], real)
-    for part in (attention.query, attention.key):
-        part.weight[row, : shape.own] = math.sqrt(_ALONE * scale) * weights
-        part.bias[row] = math.sqrt(_ALONE * scale) * bias
+    # [CLS] is the sink: its states are much alike in all inputs, and the share of attention that
+    # it gets is very sensitive to them.
+    weights, bias = _tell_cls(states[..., : shape.own], real)
+    attention.query.bias[first] = math.log(_SINK) * scale
+    attention.key.weight[first, : shape.own] = weights
+    attention.key.bias[first] = bias
+    look_at(layer, shape, first + 1, segment=0)
     words = (inputs["token_type_ids"] == 0) & real
     found = [read_number(states[words], dim).sum() for dim in dims.found]
     read_to(attention.value.weight[first], dims.found[0], 1.0)
@@ -297,11 +291,9 @@ def sum_found(
 
 @torch.no_grad()
 def raise_total(layer: BertLayer, shape: MarkedShape, factor: float) -> None:
-    """Makes a layer's last head, whose weights are 0, copy the query's sum to all tokens,
-    multiplied by a factor.
-    """
+    """Makes a layer's last head, whose weights are 0, multiply the sum in [CLS] by a factor."""
     dims, first = dims_of(shape), shape.word_rows.start
-    look_at(layer, shape, first, segment=0)
+    look_at(layer, shape, first, segment=None)
     read_to(layer.attention.self.value.weight[first], dims.total, 1.0)
     write_to(layer.attention.output.dense.weight[:, first], dims.total, torch.tensor(factor))
 
