@@ -132,6 +132,6 @@ def test_wheel_runs_the_demo_in_an_environment_of_its_own(installed, tmp_path):
     measured = {
         each["stage"]: round(each["RR@10"], 4) for each in json.loads(made.stdout)["stages"]
     }
-    # The last digits depend on the processor's dtype and attention.
-    assert measured == {"bm25": 0.3353, "mono": pytest.approx(0.6157, abs=0.02)}
+    # The last digits depend on the processor: bfloat16 without AMX gives 0.6155.
+    assert measured == {"bm25": 0.3353, "mono": pytest.approx(0.6157, abs=0.005)}
     assert (tmp_path / "beamrank-demo/report/report.html").is_file()
