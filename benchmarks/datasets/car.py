@@ -10,7 +10,7 @@ from beamrank.records import Doc, Topic
 from benchmarks.datasets.archives import reading, tar_texts
 from benchmarks.datasets.collection import Collection
 
-_PARAGRAPHS, _QRELS = ".cbor.paragraphs", ".cbor.hierarchical.qrels"
+_PARAGRAPHS, _QRELS = "*.cbor.paragraphs", ".cbor.hierarchical.qrels"
 
 
 def read_car(archive: str | Path) -> Collection:
@@ -32,11 +32,12 @@ def read_car(archive: str | Path) -> Collection:
 
 def _read_paragraphs(archive: str | Path) -> tuple[Doc, ...]:
     with tarfile.open(archive) as tar, tempfile.TemporaryDirectory() as folder:
-        members = [member for member in tar if member.name.endswith(_PARAGRAPHS)]
-        tar.extractall(folder, members, filter="data")
-        if not members:
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none.
+        tar.extractall(folder)
+        files = list(Path(folder).rglob(_PARAGRAPHS))
+        if not files:
             raise ValueError(f"it holds no {_PARAGRAPHS}")
-        corpus = CorpusConfig(path=str(Path(folder, members[0].name)), format="car")
+        corpus = CorpusConfig(path=str(files[0]), format="car")
         return tuple(
             Doc(doc_id, text)
             for unit in list_units(corpus)

@@ -11,7 +11,7 @@ import shutil
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
 
 from beamrank.errors import PreflightError
@@ -127,23 +127,20 @@ def _fetched(kind: str, key: str, fetch: Callable[[Path], None], what: str) -> P
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Moves the files of an archive, which are below one folder of it, into a folder; nothing else
+    """Copies the files of an archive, which are below one folder of it, into a folder; nothing else
     is written.
     """
-    unpacked = folder / "unpacked"
     with tarfile.open(archive) as content:
         for member in content:
-            if not (member.isfile() or member.isdir()):
-                raise PreflightError(
-                    f"the archive {archive} holds {member.name!r}, which is neither a file nor a "
-                    "folder"
+            path = PurePosixPath(member.name)
+            if ".." in path.parts or not (member.isfile() or member.isdir()):
+                raise tarfile.ExtractError(
+                    f"it holds {member.name!r}, which is neither a file nor a folder below its own"
                 )
-            # Refuses paths that lead out of the folder.
-            content.extract(member, unpacked, filter="data")
-    for path in sorted(unpacked.rglob("*")):
-        if path.is_file():
-            path.rename(folder / path.name)
-    shutil.rmtree(unpacked)
+            file = content.extractfile(member)
+            if file is not None:
+                with file, (folder / path.name).open("wb") as copy:
+                    shutil.copyfileobj(file, copy)
 
 
 def fetch_topics(name: str) -> str:

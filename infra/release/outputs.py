@@ -113,7 +113,8 @@ def _kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 def unpack(release: Path, folder: Path) -> Path:
     """Unpacks what was kept of a release into a folder; returns its output."""
     with tarfile.open(release) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none.
+        archive.extractall(folder)
     return folder / "out"
 
 
