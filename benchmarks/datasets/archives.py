@@ -33,19 +33,24 @@ def reading(archive: str | Path, collection: str) -> Iterator[None]:
         ) from error
 
 
-def tar_texts(archive: str | Path, suffix: str) -> dict[str, str]:
-    """The text of each file with a suffix, by name, in the order of the archive: a tar.gz cannot be
-    read out of order.
+def tar_files(archive: str | Path, suffix: str) -> dict[str, bytes]:
+    """The content of each file with a suffix, by name, in the order of the archive: a tar.gz cannot
+    be read out of order.
 
     Raises:
         ValueError: there is no such file.
     """
-    texts = {}
+    contents = {}
     with tarfile.open(archive) as tar:
         for member in tar:
             file = tar.extractfile(member) if member.name.endswith(suffix) else None
             if file is not None:
-                texts[member.name] = file.read().decode("utf-8")
-    if not texts:
+                contents[member.name] = file.read()
+    if not contents:
         raise ValueError(f"it holds no {suffix} files")
-    return texts
+    return contents
+
+
+def tar_texts(archive: str | Path, suffix: str) -> dict[str, str]:
+    """The text of each file with a suffix, as `tar_files` reads them."""
+    return {name: content.decode() for name, content in tar_files(archive, suffix).items()}

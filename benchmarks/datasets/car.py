@@ -1,16 +1,13 @@
 """TREC CAR's train.test200 from its tar.gz."""
 
-import tarfile
 import tempfile
 from pathlib import Path
 from urllib.parse import unquote
 
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.records import Doc, Topic
-from benchmarks.datasets.archives import reading, tar_texts
+from benchmarks.datasets.archives import reading, tar_files, tar_texts
 from benchmarks.datasets.collection import Collection
-
-_PARAGRAPHS, _QRELS = "*.cbor.paragraphs", ".cbor.hierarchical.qrels"
 
 
 def read_car(archive: str | Path) -> Collection:
@@ -22,7 +19,7 @@ def read_car(archive: str | Path) -> Collection:
     with reading(archive, "TREC CAR"):
         passages = _read_paragraphs(archive)
         qrels: dict[str, dict[str, int]] = {}
-        (lines,) = tar_texts(archive, _QRELS).values()
+        (lines,) = tar_texts(archive, ".cbor.hierarchical.qrels").values()
         for line in lines.splitlines():
             query_id, _, doc_id, relevance = line.split()
             qrels.setdefault(query_id, {})[doc_id] = int(relevance)
@@ -31,13 +28,11 @@ def read_car(archive: str | Path) -> Collection:
 
 
 def _read_paragraphs(archive: str | Path) -> tuple[Doc, ...]:
-    with tarfile.open(archive) as tar, tempfile.TemporaryDirectory() as folder:
-        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none.
-        tar.extractall(folder)
-        files = list(Path(folder).rglob(_PARAGRAPHS))
-        if not files:
-            raise ValueError(f"it holds no {_PARAGRAPHS}")
-        corpus = CorpusConfig(path=str(files[0]), format="car")
+    (content,) = tar_files(archive, ".cbor.paragraphs").values()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "paragraphs")
+        file.write_bytes(content)
+        corpus = CorpusConfig(path=str(file), format="car")
         return tuple(
             Doc(doc_id, text)
             for unit in list_units(corpus)

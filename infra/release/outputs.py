@@ -20,6 +20,7 @@ import beamrank
 from beamrank.version import __version__
 from tests import ROOT
 from tests.contrib.generators.cases import GENERATORS, save_generator
+from tests.support.archives import unpack
 from tests.support.checkpoints import Pair
 from tests.support.processes import succeed
 from tests.support.small_collection import DOCS, TOPICS, SmallCollection
@@ -110,11 +111,9 @@ def _kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return entry
 
 
-def unpack(release: Path, folder: Path) -> Path:
+def unpack_output(release: Path, folder: Path) -> Path:
     """Unpacks what was kept of a release into a folder; returns its output."""
-    with tarfile.open(release) as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none.
-        archive.extractall(folder)
+    unpack(release, folder)
     return folder / "out"
 
 

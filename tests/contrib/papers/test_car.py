@@ -1,7 +1,6 @@
 """TREC CAR: paragraphs, pages and outlines in CBOR."""
 
 import random
-import tarfile
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from beamrank.formats.schemas import Hints
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.formats.topics import TopicsConfig, read_topics
 from contrib.papers.car import PARAGRAPHS_CORPUS
+from tests.support.archives import unpack
 from tests.support.corpora import bad_rows, corpus_of, docs_of, read_batches, read_docs
 from tests.support.refusals import refuses
 
@@ -257,9 +257,7 @@ def test_car_reports_any_damage_or_reads_docs(tmp_path):
 @pytest.fixture(scope="module")
 def car(shared_data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("car")
-    with tarfile.open(shared_data / "trec_car_test200.tar.gz") as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none.
-        archive.extractall(folder)
+    unpack(shared_data / "trec_car_test200.tar.gz", folder)
     return folder / "trec_car_test200"
 
 

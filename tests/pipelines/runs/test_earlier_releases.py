@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from beamrank.commit.plan import ENGINE_VERSION
-from infra.release.outputs import KEPT, keep, unpack
+from infra.release.outputs import KEPT, keep, unpack_output
 from tests import ROOT
 
 _VERSION = f"ENGINE_VERSION = {ENGINE_VERSION}\n"
@@ -74,7 +74,7 @@ def this_version(tmp_path_factory) -> Path:
 @pytest.fixture(params=[None, *sorted(KEPT.glob("*.tar.xz"))], ids=lambda kept: kept and kept.name)
 def output(request, this_version, tmp_path) -> Path:
     """The output of this version, and what was kept of each release."""
-    return unpack(request.param or this_version, tmp_path)
+    return unpack_output(request.param or this_version, tmp_path)
 
 
 @pytest.mark.slow

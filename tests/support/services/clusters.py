@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from apache_beam.utils.subprocess_server import pick_port
 from beamrank.storage.disk_cache import cache_folder, exclusive
 from benchmarks.hosts import Place, started
 from pipelines.runners.options import Runner, server_command
+from tests.support.archives import unpack
 from tests.support.services.environments import wait_for
 
 HERE = Place()
@@ -294,9 +294,7 @@ def _download(project: str, folder: Path) -> Path:
         assert not os.environ.get("CI"), reason
         pytest.skip(reason)
     (archive,) = folder.glob("*.tar.gz")
-    with tarfile.open(archive) as tar:
-        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none.
-        tar.extractall(folder)
+    unpack(archive, folder)
     return folder / archive.name.removesuffix(".tar.gz") / "deps"
 
 
