@@ -5,7 +5,6 @@ on first use, so that `import beamrank` takes milliseconds: torch and Beam take 
 """
 
 import importlib
-import logging
 from typing import TYPE_CHECKING, Any
 
 from beamrank.plugins import check_packages
@@ -62,13 +61,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if not _HOME_OF[name].startswith("beamrank."):
         check_packages()
-    # Libraries log while they are imported, which would give a root logger without handlers one.
-    root, silence = logging.getLogger(), logging.NullHandler()
-    root.addHandler(silence)
-    try:
-        globals()[name] = value = getattr(importlib.import_module(_HOME_OF[name]), name)
-    finally:
-        root.removeHandler(silence)
+    globals()[name] = value = getattr(importlib.import_module(_HOME_OF[name]), name)
     return value
 
 
