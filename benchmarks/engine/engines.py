@@ -175,8 +175,8 @@ def peak_flops(place: Place) -> float:
     rates = []
     size = 8192 if on_gpu else 2048
     # A processor with neither AMX nor AVX-512 takes minutes for one product in bfloat16.
-    dtypes = 3 if on_gpu else 1 + torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    for dtype in (torch.float32, torch.bfloat16, torch.float16)[:dtypes]:
+    count = 3 if on_gpu else 1 + torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    for dtype in (torch.float32, torch.bfloat16, torch.float16)[:count]:
         matrix = torch.randn(size, size, device=place.device).to(dtype)
         for _ in range(5):
             wait()

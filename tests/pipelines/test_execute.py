@@ -136,3 +136,4 @@ def test_import_of_a_library_that_logs_gives_the_root_logger_no_handler(tmp_path
         check=False,
     )
     assert done.stdout == "True []\n", done.stderr
+    assert "apitools" not in done.stderr

@@ -98,7 +98,7 @@ def test_cascade_on_two_hosts_survives_the_loss_of_each_host(
             *cluster.flags,
         ]
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=1200, env=os.environ, check=False
+            command, capture_output=True, text=True, timeout=500, env=os.environ, check=False
         )
         assert done.returncode == 0, done.stderr
         assert len(losses.lost) == len(_MOMENTS)
