@@ -3,7 +3,6 @@ transformers.
 """
 
 import itertools
-import tarfile
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage import files as storage
 from pipelines.runs.aggregate import other_runs
 from pipelines.runs.run_files import write_run_files
+from tests.support.archives import unpack
 from tests.support.checkpoints import Pair
 from tests.support.corpora import read_cacm
 from tests.support.models.families import SIZES, random_model
@@ -33,19 +33,16 @@ TOLERANCE = 1e-4
 
 def car_collection(folder: Path, target: Path) -> tuple[dict[str, str], dict[str, str]]:
     """The paragraphs of TREC CAR test200, and its sections as topics."""
-    with tarfile.open(folder / "trec_car_test200.tar.gz") as archive:
-        for name in ("train.test200.cbor.paragraphs", "train.test200.cbor.hierarchical.qrels"):
-            member = archive.extractfile(f"trec_car_test200/{name}")
-            assert member is not None
-            (target / name).write_bytes(member.read())
-    corpus = CorpusConfig(path=str(target / "train.test200.cbor.paragraphs"), format="car")
+    unpack(folder / "trec_car_test200.tar.gz", target)
+    sample = target / "trec_car_test200"
+    corpus = CorpusConfig(path=str(sample / "train.test200.cbor.paragraphs"), format="car")
     docs = {
         doc_id: text
         for unit in list_units(corpus)
         for batch in read_unit(unit)
         for doc_id, text in zip(batch.doc_ids, batch.texts, strict=True)
     }
-    qrels = (target / "train.test200.cbor.hierarchical.qrels").read_text()
+    qrels = (sample / "train.test200.cbor.hierarchical.qrels").read_text()
     query_ids = sorted({line.split()[0] for line in qrels.splitlines()})
     (target / "car.topics").write_text("".join(f"{query_id}\n" for query_id in query_ids))
     topics = read_topics(TopicsConfig(path=str(target / "car.topics"), format="car"))

