@@ -35,8 +35,8 @@ if [ -n "$last" ]; then
     beamrank report "runs/$today" --baseline "$last" --no-texts "${gate[@]}"
 fi
 
-# Kept are the four runs that were accepted last, whatever their dates: an earlier date may be run later. What older
-# ones hold was taken over. Runs of a job that had no list yet are in it by their age.
+# The four runs that were accepted last are kept, whatever their dates: an earlier date may be run later. Later runs
+# have reused the scores of older ones. Runs of a job that had no list yet are in it by their age.
 [ -e accepted ] ||
     find runs -mindepth 1 -maxdepth 1 -type d -name '????-??-??' -printf '%T@ %p\n' | sort -n | cut -d ' ' -f 2 > accepted
 { grep -vxF "runs/$today" accepted || true; echo "runs/$today"; } > .accepted

@@ -127,7 +127,7 @@ def assert_as_fresh(output: Path, fresh: Path) -> int:
     assert {stage: sum(counts[stage]) for stage in counts} == {
         stage: sum(all_counts[stage]) for stage in all_counts
     }
-    # A stage that goes deeper takes over what the one before it scored.
+    # A stage that goes deeper reuses the scores of the one before it.
     assert not any(all_counts[stage][1] for stage in all_counts if "deeper" not in stage)
     return sum(reused for _, reused in counts.values())
 

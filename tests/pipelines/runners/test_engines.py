@@ -74,7 +74,7 @@ def test_engines_write_the_same_bytes(config_path, tmp_path, engine, workers, re
 
 @pytest.mark.slow
 @pytest.mark.jvm
-def test_engines_take_over_scores_of_a_local_run(config_path, tmp_path, engine):
+def test_engines_reuse_scores_of_a_local_run(config_path, tmp_path, engine):
     earlier = undisturbed_run(config_path)
     flags = ("--runner", engine, "--reuse", earlier, "--set", "shards=3")
     done = beamrank("run", config_path, "--output", tmp_path / "out", *flags)
